@@ -13,7 +13,6 @@ import pytest
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.alternatives import (
     WordNetCousins,
-    WordNetSource,
     open_wordnet,
 )
 from compo_pipeline.language.lexicon import load_lexicon
@@ -153,76 +152,20 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WordNetCorpusRe
 
 
 @pytest.fixture(scope="module")
-def source(reader: WordNetCorpusReader) -> WordNetSource:
-    return WordNetSource(reader)
-
-
-@pytest.fixture(scope="module")
 def cousins(reader: WordNetCorpusReader) -> WordNetCousins:
     return WordNetCousins(reader)
 
 
-def words(
-    source: WordNetSource | WordNetCousins, *word: str, conditions: frozenset[str] = NOTHING
-) -> set[str]:
-    return {one.word for one in source.alternatives(*word, conditions)}
+def words(source: WordNetCousins, *word: str) -> set[str]:
+    return {one.word for one in source.alternatives(*word, NOTHING)}
 
 
-def test_co_hyponyms_but_no_relatives_of_any_kind(source: WordNetSource) -> None:
-    # No synonym (domestic dog), hypernym (pet), hyponym (puppy), and no proper name.
-    assert words(source, "dog", "NOUN", "NN") == {"cat", "goose", "water dog", "kelpie", "kale"}
-
-
-def test_inflected_as_the_word_is(source: WordNetSource) -> None:
-    assert words(source, "dogs", "NOUN", "NNS") == {"cats", "geese", "water dogs", "kelpies"}
-    assert words(source, "geese", "NOUN", "NNS") >= {"dogs", "cats"}
-    walking = words(source, "walking", "VERB", "VBG", conditions=frozenset({"intransitive"}))
-    assert walking == {"swimming"}
-
-
-def test_a_name_of_several_words_inflects_its_head(
-    source: WordNetSource, cousins: WordNetCousins
-) -> None:
+def test_a_name_of_several_words_inflects_its_head(cousins: WordNetCousins) -> None:
     assert {"bursting forth", "blowing up"} <= words(cousins, "tear", "VERB", "VBG")
-    assert words(source, "cape", "NOUN", "NN") == {"coat of mail"}
-    assert words(source, "capes", "NOUN", "NNS") == {"coats of mail", "widow's weeds"}
 
 
-def test_frequent_senses_weigh_more(source: WordNetSource) -> None:
-    found = source.alternatives("dog", "NOUN", "NN", NOTHING)
-    weights = {one.word: one.weight for one in found}
-    assert weights == {"cat": 26, "goose": 4, "water dog": 1, "kelpie": 1, "kale": 1}
-
-
-def test_what_the_lexicon_knows_to_be_compatible_is_left_out(source: WordNetSource) -> None:
-    assert "puppy" in words(source, "cat", "NOUN", "NN")
-    assert "puppy" not in words(source, "dog", "NOUN", "NN")
-
-
-def test_verbs_stand_with_or_without_an_object(source: WordNetSource) -> None:
-    transitive = frozenset({"transitive"})
-    assert words(source, "pushes", "VERB", "VBZ", conditions=transitive) == {"pulls"}
-    assert words(source, "swam", "VERB", "VBD", conditions=frozenset({"intransitive"})) == {
-        "walked"
-    }
-
-
-def test_adjectives_have_antonyms_through_their_cluster_and_colours_as_nouns(
-    source: WordNetSource,
-) -> None:
-    assert words(source, "large", "ADJ", "JJ") == {"small"}
-    assert words(source, "huge", "ADJ", "JJ") == {"small"}
-    assert words(source, "red", "ADJ", "JJ") == {"blue"}
-
-
-def test_prepositions_and_numbers_are_the_lexicons(source: WordNetSource) -> None:
-    assert "under" in words(source, "on", "ADP", "IN", conditions=frozenset({"thing"}))
-    assert "three" in words(source, "two", "NUM", "CD")
-
-
-def test_unknown_words_have_none(source: WordNetSource) -> None:
-    assert words(source, "xyzzy", "NOUN", "NN") == set()
-    assert words(source, "table", "NOUN", "NN") == set()
+def test_unknown_words_have_none(cousins: WordNetCousins) -> None:
+    assert words(cousins, "xyzzy", "NOUN", "NN") == set()
 
 
 def test_cousins_of_all_senses_weighted_by_their_counts(cousins: WordNetCousins) -> None:
@@ -266,18 +209,10 @@ def test_a_determiner_is_an_attribute_as_in_the_authors_code(
     assert Replacer(cousins.alternatives, determiners=True)(parse, Random(0)) is not None
 
 
-def test_replacements_with_it(source: WordNetSource, tagged: Callable[[str], Parse]) -> None:
-    from random import Random
-
-    parse = tagged("[ a/DET/DT huge/ADJ/JJ dog/NOUN/NN ] near/ADP/IN [ xyzzy/PROPN/NNP ]")
-    made = {Replacer(source.alternatives)(parse, Random(seed)).text for seed in range(300)}
-    assert {"a small dog near xyzzy", "a huge cat near xyzzy"} <= made
-
-
 def test_nltk_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nltk.corpus", None)
     with pytest.raises(SettingsError, match=r"views.source.*pip install .*\[wordnet"):
-        replacer("wordnet", key="views.source")
+        replacer("wordnet_cousins", key="views.source")
 
 
 def test_the_corpus_is_not_installed(tmp_path: Path) -> None:

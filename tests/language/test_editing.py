@@ -20,12 +20,11 @@ from compo_pipeline.storage.records import Parse
 Tagged = Callable[[str], Parse]
 
 
-def test_edits_and_where_they_stand(tagged: Tagged) -> None:
+def test_edits(tagged: Tagged) -> None:
     parse = tagged("a/DET fire/NOUN hydrant/NOUN near/ADP it/PRON _./PUNCT")
-    text, spans = apply_edits(parse, [Edit(1, 3, "cat"), Edit(3, 4, "far from")])
+    text = apply_edits(parse, [Edit(1, 3, "cat"), Edit(3, 4, "far from")])
     assert text == "a cat far from it."
-    assert [text[start:end] for start, end in spans] == ["cat", "far from"]
-    assert apply_edits(parse, []) == (parse.text, ())
+    assert apply_edits(parse, []) == parse.text
 
 
 def test_what_is_written_keeps_its_spacing(tagged: Tagged) -> None:
@@ -61,9 +60,8 @@ def test_capitals(tagged: Tagged, source: str, to: str, place: int, expected: st
 
 def test_an_exchange(tagged: Tagged) -> None:
     parse = tagged("The/DET cat/NOUN saw/VERB a/DET very/ADV old/ADJ dog/NOUN")
-    text, spans = apply_edits(parse, exchange_edits(parse, (0, 2), (3, 7)))
+    text = apply_edits(parse, exchange_edits(parse, (0, 2), (3, 7)))
     assert text == "A very old dog saw the cat"
-    assert [text[start:end] for start, end in spans] == ["A very old dog", "the cat"]
 
 
 def test_case_and_closing_marks_tell_no_sentences_apart() -> None:

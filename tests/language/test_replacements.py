@@ -79,12 +79,10 @@ def test_verbs_alone_of_the_relations_and_with_attributes(tagged: Tagged) -> Non
     assert both.keys() == {"pushes", "brown"}
 
 
-def test_words_and_spans_and_the_article(tagged: Tagged) -> None:
+def test_words_and_the_article(tagged: Tagged) -> None:
     generator = Replacer(Given("table", Alternative("oven", 1)))
     (made,) = every(tagged(f"{DOG} under/ADP/IN {TABLE} _./PUNCT/."), generator)
-    assert made == Generated(
-        "A brown dog under an oven.", "replace", "entity", ("table", "oven"), ((18, 20), (21, 25))
-    )
+    assert made == Generated("A brown dog under an oven.", "replace", "entity", ("table", "oven"))
 
 
 @pytest.mark.parametrize(
@@ -268,12 +266,4 @@ def assert_sound(parsed: Parse, seed: int) -> None:
         return
     assert made.text.casefold() != parsed.text.casefold()
     old, new = made.words
-    *mended, (start, end) = made.spans
-    assert made.text[start:end] == new and old in parsed.text
-    kept = made.text[:start] + old + made.text[end:]
-    if mended:
-        ((first, last),) = mended
-        assert made.text[first:last].lower() in ("a", "an")
-        article = "a" if made.text[first:last].lower() == "an" else "an"
-        kept = (made.text[:first] + article + made.text[last:start]) + old + made.text[end:]
-    assert kept.lower() == parsed.text.lower()
+    assert new in made.text and old in parsed.text

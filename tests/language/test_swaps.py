@@ -65,7 +65,6 @@ def test_drawn_occurrence_or_all_of_them(tagged: Tagged) -> None:
     }
     swaps = every_swap(first, second, occurrence="all")
     assert {swap.first for swap in swaps} == {"old on old"}
-    assert {swap.spans[0] for swap in swaps} == {((0, 3), (7, 10))}
 
 
 def test_without_a_common_category_any_two_different_words_but_no_punctuation(
@@ -144,27 +143,6 @@ def test_any_two_sentences(
     assert swap.second.casefold() != second.text.casefold()
     assert written_words(swap.first, swap.second) == written_words(first.text, second.text)
     assert swap.category not in EXCLUDED_UPOS
-    for text, spans, word in zip(
-        (swap.first, swap.second), swap.spans, reversed(swap.words), strict=True
-    ):
-        ((start, end),) = spans
-        assert text[start:end].casefold() == word.casefold()
-
-
-@given(data=st.data(), seed=st.integers(0, 2**32))
-def test_outside_the_spans_nothing_changes(parses: Parses, data: st.DataObject, seed: int) -> None:
-    first, second = data.draw(parses), data.draw(parses)
-    swap = swap_across(first, second, random.Random(seed), occurrence="all")
-    if swap is None:
-        return
-    for before, after, spans, word in zip(
-        (first.text, second.text), (swap.first, swap.second), swap.spans, swap.words, strict=True
-    ):
-        rebuilt, position = "", 0
-        for start, end in spans:
-            rebuilt += after[position:start] + word
-            position = end
-        assert (rebuilt + after[position:]).casefold() == before.casefold()
 
 
 @CARELESS_OR_CAREFUL
@@ -178,5 +156,3 @@ def test_any_one_sentence(
         return
     assert swap.text.casefold() != parse.text.casefold()
     assert written_words(swap.text) == written_words(parse.text)
-    for (start, end), word in zip(swap.spans, reversed(swap.words), strict=True):
-        assert swap.text[start:end].casefold() == word.casefold()

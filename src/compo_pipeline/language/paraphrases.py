@@ -83,9 +83,9 @@ def _draw_draft(parse: Parse, drafts: list[_Draft], rng: random.Random) -> Gener
     """Paraphrase by a random draft that changes the caption; None if no draft changes it."""
     while drafts:
         category, edits, words = drafts.pop(rng.randrange(len(drafts)))
-        text, spans = apply_edits(parse, edits)
+        text = apply_edits(parse, edits)
         if fold_case(text) != fold_case(parse.text):
-            return Generated(text, "paraphrase", category, words, spans)
+            return Generated(text, "paraphrase", category, words)
     return None
 
 

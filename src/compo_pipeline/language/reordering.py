@@ -16,7 +16,6 @@ from compo_pipeline.language.editing import (
     Edit,
     Generated,
     Phrase,
-    Span,
     apply_edits,
     exchange_edits,
     fold_case,
@@ -62,11 +61,11 @@ def swap_phrases(parse: Parse, rng: random.Random, *, careful: bool = False) -> 
     while kinds := [name for name, pairs in candidates.items() if pairs]:
         kind = rng.choice(kinds)
         one, other = candidates[kind].pop(rng.randrange(len(candidates[kind])))
-        text, spans = apply_edits(parse, exchange_edits(parse, one, other))
+        text = apply_edits(parse, exchange_edits(parse, one, other))
         # Different phrases can still read the same after it: "red red", "red".
         if fold_case(text) != fold_case(parse.text):
             words = (token_text(parse, *one), token_text(parse, *other))
-            return Generated(text, "negclip", kind, words, spans)
+            return Generated(text, "negclip", kind, words)
     return None
 
 
@@ -113,18 +112,16 @@ def shuffle_bigrams(parse: Parse, rng: random.Random) -> Generated | None:
     shuffled = pairs.copy()
     for _ in range(_TRIES if len(pairs) > 1 else 0):
         rng.shuffle(shuffled)
-        text, spans = _rearrange(parse, words, [word for pair in shuffled for word in pair])
+        text = _rearrange(parse, words, [word for pair in shuffled for word in pair])
         if fold_case(text) != fold_case(parse.text):
             parted = [pair for pair, now in zip(pairs, shuffled, strict=True) if pair != now]
             taken = tuple(token_text(parse, pair[0][0], pair[-1][1]) for pair in parted)
-            return Generated(text, "bigram", "pairs", taken, spans)
+            return Generated(text, "bigram", "pairs", taken)
     return None
 
 
-def _rearrange(
-    parse: Parse, places: Sequence[Phrase], words: Sequence[Phrase]
-) -> tuple[str, tuple[Span, ...]]:
-    """Text with words moved to other words' positions, and the character spans that changed."""
+def _rearrange(parse: Parse, places: Sequence[Phrase], words: Sequence[Phrase]) -> str:
+    """Text with words moved to other words' positions."""
     edits = []
     for place, word in zip(places, words, strict=True):
         text = token_text(parse, *word)

@@ -18,7 +18,6 @@ from compo_pipeline.language.alternatives import (
     ReplacementSource,
     Source,
     WordNetCousins,
-    WordNetSource,
     lexicon_alternatives,
     open_wordnet,
 )
@@ -76,8 +75,8 @@ class Replacer:
         if not drawn:
             return None
         replacement = rng.choice(drawn)
-        text, spans = apply_edits(parse, replacement.edits)
-        return Generated(text, "replace", replacement.category, replacement.words, spans)
+        text = apply_edits(parse, replacement.edits)
+        return Generated(text, "replace", replacement.category, replacement.words)
 
     def replacements(
         self, parse: Parse, elements: Iterable[Element], rng: random.Random
@@ -153,11 +152,11 @@ def replacer(
     *,
     key: str = "source",
 ) -> Replacer:
-    """The `Replacer` that draws from a named source, such as `lexicon` or `wordnet`.
+    """The `Replacer` that draws from a named source.
 
     Args:
-        source: `lexicon` (shipped); `wordnet` or `wordnet_cousins`, through nltk where the user has
-            installed it.
+        source: `lexicon` (shipped), or `wordnet_cousins`, through nltk where the user has installed
+            it.
         categories: of elements that may be replaced: entity, attribute, relation, and verb for
             the relations that are verbs.
         key: the YAML key of `source`, for errors.
@@ -168,9 +167,7 @@ def replacer(
     chosen = frozenset(categories)
     if source == "lexicon":
         return Replacer(lexicon_alternatives, chosen)
-    if source == "wordnet":
-        return Replacer(WordNetSource(open_wordnet(key, source)).alternatives, chosen)
-    cousins = WordNetCousins(open_wordnet(key, source))
+    cousins = WordNetCousins(open_wordnet(key))
     return Replacer(cousins.alternatives, chosen, determiners=True)
 
 

@@ -18,7 +18,6 @@ from compo_pipeline.language.editing import (
     Edit,
     Generated,
     Phrase,
-    Span,
     apply_edits,
     bare,
     exchange_edits,
@@ -35,21 +34,19 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Two sentences after exchanging a word of one for a word of the other, with the changed spans.
+    """Two sentences after exchanging a word of one for a word of the other.
 
     Attributes:
         first: the first sentence.
         second: the second sentence.
         category: the common part of speech, or `any` where the two words share none.
         words: the word taken from the first sentence and the one from the second.
-        spans: character spans that changed, of the first sentence and of the second.
     """
 
     first: str
     second: str
     category: str
     words: tuple[str, str]
-    spans: tuple[tuple[Span, ...], tuple[Span, ...]]
 
 
 class _Word(NamedTuple):
@@ -109,17 +106,15 @@ def swap_across(
     if drawn is None:
         return None
     a, b = drawn
-    new_first, spans_a = _replace_tokens(b, second, first, _occurrences(first, ours, a, occurrence))
-    new_second, spans_b = _replace_tokens(
-        a, first, second, _occurrences(second, theirs, b, occurrence)
-    )
+    new_first = _replace_tokens(b, second, first, _occurrences(ours, a, occurrence))
+    new_second = _replace_tokens(a, first, second, _occurrences(theirs, b, occurrence))
     if (bare(new_first), bare(new_second)) == (
         bare(second.text),
         bare(first.text),
     ):
         return None
     words = (first.words[a.place], second.words[b.place])
-    return Swap(new_first, new_second, category, words, (spans_a, spans_b))
+    return Swap(new_first, new_second, category, words)
 
 
 def swap_within(
@@ -150,9 +145,9 @@ def swap_within(
     if drawn is None:
         return None
     a, b = sorted(drawn)
-    text, spans = apply_edits(parse, exchange_edits(parse, a.phrase, b.phrase))
+    text = apply_edits(parse, exchange_edits(parse, a.phrase, b.phrase))
     pair = (parse.words[a.place], parse.words[b.place])
-    return Generated(text, "swap_within", category, pair, spans)
+    return Generated(text, "swap_within", category, pair)
 
 
 def _swappable_words(parse: Parse) -> Iterator[_Word]:
@@ -235,7 +230,7 @@ def _draw_distinct_words(
 
 
 def _occurrences(
-    parse: Parse, words: Sequence[_Word], drawn: _Word, occurrence: Literal["drawn", "all"]
+    words: Sequence[_Word], drawn: _Word, occurrence: Literal["drawn", "all"]
 ) -> list[int]:
     """Token indices to replace: the index of the drawn word, or those of all its occurrences."""
     if occurrence == "drawn":
@@ -243,10 +238,8 @@ def _occurrences(
     return [word.place for word in words if word.key == drawn.key]
 
 
-def _replace_tokens(
-    word: _Word, source: Parse, to: Parse, places: Sequence[int]
-) -> tuple[str, tuple[Span, ...]]:
-    """Text of a sentence with the words at some tokens replaced, and the spans of the new words."""
+def _replace_tokens(word: _Word, source: Parse, to: Parse, places: Sequence[int]) -> str:
+    """Text of a sentence with the words at some tokens replaced."""
     written = source.words[word.place]
     return apply_edits(
         to, [Edit(at, at + 1, recapitalise(to, at, written, source, word.place)) for at in places]

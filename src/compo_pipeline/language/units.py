@@ -113,7 +113,7 @@ def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Ge
         replacer: gives other words.
 
     Returns:
-        The foil, whose `spans` are of its own text; None where no edit applies.
+        None where no edit applies.
     """
     drafts = _candidate_edits(parse, unit, unit.phrase, rng, replacer)
     if not drafts:
@@ -122,8 +122,7 @@ def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Ge
     start, end = unit.phrase
     part = sub_parse(parse, start, end)
     own = [Edit(a - start, b - start, new) for a, b, new in edits if a >= start]
-    text, spans = apply_edits(part, own)
-    return Generated(text, "foil", category, words, spans)
+    return Generated(apply_edits(part, own), "foil", category, words)
 
 
 def change_relation(parse: Parse, rng: random.Random, replacer: Replacer) -> Generated | None:
@@ -144,8 +143,7 @@ def change_relation(parse: Parse, rng: random.Random, replacer: Replacer) -> Gen
     if not drafts:
         return None
     category, edits, words = _draw_draft(drafts, rng)
-    text, spans = apply_edits(parse, edits)
-    return Generated(text, "relation", category, words, spans)
+    return Generated(apply_edits(parse, edits), "relation", category, words)
 
 
 def _draw_draft(drafts: list[_Draft], rng: random.Random) -> _Draft:
