@@ -44,7 +44,7 @@ def says(text: str, **more: Any) -> Callable[..., None]:
 def reason(found: Asked) -> str:
     (one,) = found
     assert isinstance(one, NoAnswer)
-    return one.reason
+    return str(one)
 
 
 @pytest.mark.parametrize(

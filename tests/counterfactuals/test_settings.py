@@ -23,14 +23,12 @@ REQUIRED: dict[type, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [
-        (RulesSettings, {"negatives": []}, r"k\.negatives: .*at most once and one at least"),
-        (RulesSettings, {"negatives": ["swap", "swap"]}, r"k\.negatives: .*at most once"),
+        (RulesSettings, {"negatives": []}, r"k\.negatives: "),
         (EditorEndpointSettings, {"url": "localhost"}, r"k\.url: .*'localhost'"),
         (EditorEndpointSettings, {"model": ""}, r"k\.model: .*got ''"),
         (EditorEndpointSettings, {"connections": 0}, r"k\.connections: .*got 0"),
         (EditorEndpointSettings, {"timeout": 0}, r"k\.timeout: .*got 0"),
         (EditorEndpointSettings, {"more": {"n": 2}}, r"k\.more: \['n'\] cannot be set"),
-        (EditorLocalSettings, {"temperature": -1}, r"k\.temperature: .*got -1"),
         (EditorLocalSettings, {"batch_size": 0}, r"k\.batch_size: .*got 0"),
         (DiffusionSettings, {"steps": 0}, r"k\.steps: .*got 0"),
         (DiffusionSettings, {"height": 100}, r"k\.height: .*multiple of 8.*got 100"),

@@ -77,10 +77,9 @@ def test_images_are_made_once_and_failures_are_told(run: Run, model: Path) -> No
                 assert image.size == (16, 16)
     lost = next(row for row in rows if row.sample_id == "0" and row.text)
     assert (lost.state, lost.detail) == ("failed", "the real image: missing: no file at '0.png'")
-    written, before = (run.state / "texts.sqlite").read_bytes(), run.kept()
+    before = run.kept()
     assert run(model=str(model), batch=1) == rows
     assert run.kept() == before
-    assert (run.state / "texts.sqlite").read_bytes() == written
 
 
 @pytest.mark.parametrize("changed", [{"injection": False}, {"adain": {"space": "none"}}])
@@ -88,12 +87,10 @@ def test_a_changed_setting_makes_new_images_of_the_same_texts(
     run: Run, model: Path, changed: dict[str, Any]
 ) -> None:
     rows, before = run(model=str(model)), run.kept()
-    texts = (run.state / "texts.sqlite").read_bytes()
     again = run(model=str(model), **changed)
     assert [row.text for row in again] == [row.text for row in rows]
     assert {row.fingerprint for row in again}.isdisjoint({row.fingerprint for row in rows})
     assert len(run.kept()) == 2 * len(before) and before.items() <= run.kept().items()
-    assert (run.state / "texts.sqlite").read_bytes() == texts
     assert run(model=str(model)) == rows
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -53,18 +53,8 @@ Ask = Callable[[str, Mapping[str, Any]], Answer]
 """The stored answer of a key, else the server's answer to a request's body."""
 
 
-class NoAnswer(NamedTuple):
+class NoAnswer(Exception):
     """Reason why a question has no answer; it is not stored, and another run asks again."""
-
-    reason: str
-
-
-class Reply(NamedTuple):
-    """A complete HTTP reply: status, headers by case-insensitive name, and body."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class BrokenReply(Exception):
@@ -73,10 +63,6 @@ class BrokenReply(Exception):
 
 class _Unreachable(BrokenReply):
     """Error for a failed connection: the host is not known, or nothing listens there."""
-
-
-class _Unanswered(Exception):
-    """Error for a request without an answer, after all retries."""
 
 
 class Endpoint:
@@ -113,7 +99,9 @@ class Endpoint:
     def each(
         self, work: Callable[[Ask, Item], Result], items: Iterable[Item]
     ) -> Iterator[Result | NoAnswer]:
-        """Yield the result of the work function for each item, in order; several run at once.
+        """Yield the result of the work function for each item, or what it raised `NoAnswer` with.
+
+        They come in order; several run at once.
 
         When the loop over them ends early, requests under way are finished and stored; the others
         are not sent.
@@ -147,7 +135,7 @@ class Endpoint:
                     if isinstance(result, NoAnswer) and unanswered == GIVE_UP:
                         raise SettingsError(
                             f"{self._key}.url: {own.url} answered none of {GIVE_UP} questions in a "
-                            f"row; the last: {result.reason}. Check that the server runs and the "
+                            f"row; the last: {result}. Check that the server runs and the "
                             f"settings under {self._key}; answers so far are stored"
                         )
                     yield result
@@ -161,8 +149,8 @@ class Endpoint:
         """Result of the work function for an item, or the reason why it has no answer."""
         try:
             return work(ask, item)
-        except _Unanswered as error:
-            return NoAnswer(str(error))
+        except NoAnswer as error:
+            return error
         except SettingsError as error:
             self._failure = error
             stop.set()  # before another thread sends what cannot succeed either
@@ -170,7 +158,7 @@ class Endpoint:
 
     def _ask(
         self,
-        post: Callable[[bytes], Reply],
+        post: Callable[[bytes], httpx.Response],
         stop: threading.Event,
         key: str,
         body: Mapping[str, Any],
@@ -178,7 +166,7 @@ class Endpoint:
         """Answer to a request, stored or from the server; what a retry may change is sent again.
 
         Raises:
-            _Unanswered: the last try failed, too, or a retry would not change the reply.
+            NoAnswer: the last try failed, too, or a retry would not change the reply.
             SettingsError: no request can succeed, or there may be no further one.
         """
         if stored := self.answers.get([key]):
@@ -188,14 +176,14 @@ class Endpoint:
         waits = [BACK_OFF * 2**n * (0.5 + draws.random() / 2) for n in range(RETRIES)]
         for wait in (0.0, *waits):
             if stop.wait(max(wait, asked)):
-                raise self._failure or _Unanswered("the run ends")
+                raise self._failure or NoAnswer("the run ends")
             self._count_request()
             try:
                 reply, asked = post(content), 0.0
                 self._reached = True
-                if reply.status == codes.OK:
+                if reply.status_code == codes.OK:
                     # The first answer to a request counts, whichever process got it.
-                    self.answers.put({key: dated(read_answer(reply.body))}, replace=False)
+                    self.answers.put({key: dated(read_answer(reply.content))}, replace=False)
                     return self.answers.get([key])[key]
                 reason = self._reason_to_retry(reply)
                 asked = retry_after(reply.headers)
@@ -207,8 +195,8 @@ class Endpoint:
                         "start the server, or correct the address"
                     ) from None
             if asked > _LONGEST:
-                raise _Unanswered(f"no answer: {reason} (asks to wait {asked:.0f} s)")
-        raise _Unanswered(f"no answer: {reason} (sent {RETRIES + 1} times)")
+                raise NoAnswer(f"no answer: {reason} (asks to wait {asked:.0f} s)")
+        raise NoAnswer(f"no answer: {reason} (sent {RETRIES + 1} times)")
 
     def _count_request(self) -> None:
         """Count a request that is about to be sent; raise an error beyond the run's maximum."""
@@ -220,10 +208,10 @@ class Endpoint:
                 "or raise the number"
             )
 
-    def _reason_to_retry(self, reply: Reply) -> str:
+    def _reason_to_retry(self, reply: httpx.Response) -> str:
         """What a server says in place of an answer; an error if a retry would not change it."""
-        own, key, status = self._settings, self._key, reply.status
-        said = reply.headers.get("location") or reply.body.decode(errors="replace")
+        own, key, status = self._settings, self._key, reply.status_code
+        said = reply.headers.get("location") or reply.content.decode(errors="replace")
         reason = f"{status}: {masked(' '.join(said.split())[:_QUOTED])}"
         if wrong := _KEYS_TO_CORRECT.get(status):
             held = f" (now {own.key_variable or 'null'})" if wrong == "key_variable" else ""
@@ -231,7 +219,7 @@ class Endpoint:
                 f"{key}: {own.url} refuses every request ({reason}); check {key}.{wrong}{held}"
             )
         if not codes.is_server_error(status) and status not in _TEMPORARY:
-            raise _Unanswered(f"refused: {reason}")
+            raise NoAnswer(f"refused: {reason}")
         return reason
 
 
@@ -256,7 +244,7 @@ def _client(url: str, secret: SecretStr) -> httpx.AsyncClient:
 
 async def _send(
     client: httpx.AsyncClient, timeout: float, secret: SecretStr, content: bytes
-) -> Reply:
+) -> httpx.Response:
     """Post a request and read the complete reply, in which `***` replaces the API key.
 
     One deadline holds from the connection to the last byte. Time limits of single reads would not
@@ -278,7 +266,10 @@ async def _send(
         text = _mask_key(f"{type(error).__name__}: {error}".encode(), secret).decode()
         kind = _Unreachable if isinstance(error, httpx.ConnectError) else BrokenReply
         raise kind(masked(text)) from None
-    return Reply(response.status_code, response.headers, _mask_key(bytes(body), secret))
+    content = _mask_key(bytes(body), secret)
+    # Without Content-Encoding: a small reply could unpack to gigabytes.
+    headers = {name: response.headers.get(name, "") for name in ("location", "retry-after")}
+    return httpx.Response(response.status_code, headers=headers, content=content)
 
 
 def _mask_key(text: bytes, secret: SecretStr) -> bytes:

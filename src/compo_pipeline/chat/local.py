@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,16 +96,14 @@ class LocalModel:
         """Free the memory of the model until its next use."""
         self.__dict__.pop("loaded", None)
 
-    def generate(self, rows: Any, processors: Sequence[Any] = (), **more: Any) -> Tensor:
-        """Token ids that the model writes for rows of inputs, with processors of its logits."""
+    def generate(self, rows: Any, **more: Any) -> Tensor:
+        """Token ids that the model writes for rows of inputs."""
         import torch
-        from transformers import LogitsProcessorList
 
         network, _ = self.loaded
         with torch.inference_mode():
             written: Tensor = network.generate(
                 **rows,
-                logits_processor=LogitsProcessorList(processors),
                 max_new_tokens=self._settings.max_tokens,
                 do_sample=False,
                 num_beams=1,

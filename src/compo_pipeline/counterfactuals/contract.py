@@ -42,13 +42,9 @@ class EditedCaption:
 
 @dataclass(frozen=True, slots=True)
 class EditFailure:
-    """Failure to edit a caption, with the reason.
-
-    `final` is false where the same request may succeed later: no server answered it.
-    """
+    """Failure to edit a caption, with the reason."""
 
     reason: str
-    final: bool = True
 
 
 class CaptionEditor(Protocol):

@@ -1,17 +1,16 @@
 """From captions to counterfactuals: edited captions, images of them, table rows, image folder.
 
-Texts come first, all of them, then images. Each is stored under a key of everything it depends on,
-so an interrupted run continues where it stopped, another caption editor gives new texts and, where
-these differ, new images, and another image generator gives new images of the same texts.
+Texts come first, all of them, then images. The answers of language models are stored by their
+clients, and images under a key of everything that they depend on, so an interrupted run continues
+where it stopped, another caption editor gives new images where its texts differ, and another image
+generator gives new images of the same texts.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -21,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from filelock import FileLock, Timeout
 
 from compo_pipeline.counterfactuals.contract import (
     CaptionEditor,
     EditedCaption,
+    EditFailure,
     EditRequest,
     ImageFailure,
     ImageGenerator,
@@ -40,7 +39,6 @@ from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import atomic_file, atomic_folder
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Counterfactual, Parse, Rejected
-from compo_pipeline.storage.stores import KeyValueStore
 from compo_pipeline.storage.table_files import PART
 from compo_pipeline.storage.tables import Table, grouped
 
@@ -51,13 +49,10 @@ IMAGES = "images"
 """Folder of the stored images, below that of the state."""
 ROLES: tuple[Role, ...] = ("negative", "positive")
 _AT_ONCE = 4096  # edits that are in memory, with their parses
-_STORED_TOGETHER = 256  # texts
 _SUFFIXES = {"jpeg": ".jpg", "png": ".png"}
 _OPTIONS: dict[str, dict[str, int]] = {"jpeg": {"quality": 92, "subsampling": 0}, "png": {}}
 _UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
 _READABLE = 40  # characters of a sample_id in a file's name
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,33 +140,31 @@ def generate(
         generator: generates images; None for texts alone.
         settings: how images are stored.
         root: folder of the real images.
-        state: folder of the stored texts and images of all runs; `publish` links the images.
+        state: folder of the stored images of all runs; `publish` links them.
         engine: edits captions, where the editor allows several processes.
     """
-    with _locked(state):
-        texts = _CaptionEdits(state, editor, parser)
-        texts.edit(jobs, engine)
-        images = _ImageGeneration(root, state, generator, settings) if generator else None
-        if images:
-            images.generate(texts.outcomes(jobs), len(jobs))
-        rows = Table.spilled(_table_rows(texts, images, jobs, settings), Counterfactual, state)
-        failed = quarantine_rows(rows, (job.row.image for job in jobs))
-        return rows, Table.spilled(failed, Rejected, state)
+    edits = Table.spilled(_edits(jobs, editor, parser, engine), EditedCaption, state)
+    images = _ImageGeneration(root, state, generator, settings) if generator else None
+    if images:
+        images.generate(zip(jobs, edits, strict=True), len(jobs))
+    source = (editor.name, editor.settings_fingerprint, parser.language)
+    rows = Table.spilled(_table_rows(jobs, edits, images, source, settings), Counterfactual, state)
+    failed = quarantine_rows(rows, (job.row.image for job in jobs))
+    return rows, Table.spilled(failed, Rejected, state)
 
 
 def _table_rows(
-    texts: _CaptionEdits,
-    images: _ImageGeneration | None,
     jobs: Jobs,
+    edits: Iterable[EditedCaption],
+    images: _ImageGeneration | None,
+    text_source: tuple[str, str, str],
     settings: CounterfactualSettings,
 ) -> Iterator[Counterfactual]:
     """Rows of the table `counterfactuals`, one for each job."""
-    editor, language = texts.editor, texts.parser.language
     generator = images.generator if images else None
     image_source = (generator.name, generator.settings_fingerprint) if generator else ("", "")
-    source = (editor.name, editor.settings_fingerprint, language, *image_source)
-    fingerprint = digest(*source, settings.seed, settings.format)
-    for job, edit in texts.outcomes(jobs):
+    fingerprint = digest(*text_source, *image_source, settings.seed, settings.format)
+    for job, edit in zip(jobs, edits, strict=True):
         text, detail = edit.text, edit.detail
         state, path = EDITED if text else FAILED, ""
         if text and images:
@@ -188,7 +181,7 @@ def _table_rows(
             role=job.role,
             text=text,
             image=path,
-            caption_editor=editor.name,
+            caption_editor=text_source[0],
             image_generator=image_source[0],
             fingerprint=f"{fingerprint:016x}"[:12],
             state=state,
@@ -196,84 +189,34 @@ def _table_rows(
         )
 
 
-@contextmanager
-def _locked(state: Path) -> Iterator[None]:
-    """Context manager that holds the lock of the state folder, shared by runs on the same data."""
-    state.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(state / "in_use.lock")
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        log.info("Waiting for another run that makes counterfactuals of the same data.")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-class _CaptionEdits:
-    """Edits captions, and stores the texts by a hash of everything that a text depends on.
-
-    Failures that are not final are not stored: the next run asks again.
-    """
-
-    def __init__(self, state: Path, editor: CaptionEditor, parser: Parser) -> None:
-        self.editor, self.parser = editor, parser
-        self._store = KeyValueStore(state / "texts.sqlite", EditedCaption)
-        self._source = ("text", editor.name, editor.settings_fingerprint, parser.language)
-        self._unanswered: dict[str, EditedCaption] = {}
-
-    def edit(self, jobs: Jobs, engine: PrepareSettings) -> None:
-        """Edit the captions without a stored text."""
-        with Meter(len(jobs), "editing captions") as meter:
-            calls = grouped(self._jobs_to_edit(jobs, meter), _AT_ONCE)
-            edit = partial(_edit_jobs, self.editor, self.parser)
-            answers: Iterable[Iterable[tuple[str, EditedCaption, bool]]]
-            if self.editor.concurrent and engine != LOCAL:
-                answers = map_partitions(partial(_as_list, edit), calls, engine)
-            else:
-                answers = map(edit, calls)
-            for some in grouped(chain.from_iterable(answers), _STORED_TOGETHER):
-                self._store.put({key: outcome for key, outcome, final in some if final})
-                self._unanswered |= {key: outcome for key, outcome, final in some if not final}
-                for _ in some:
-                    meter.advance()
-
-    def _jobs_to_edit(self, jobs: Jobs, meter: Meter) -> Iterator[tuple[str, Job]]:
-        """Jobs without a stored text, with their keys; other jobs advance the progress meter."""
-        for some in grouped(jobs, _AT_ONCE):
-            keyed = {job.key(*self._source): job for job in some}
-            known = self._store.get(keyed)
-            for key, job in keyed.items():
-                if key in known:
-                    meter.advance()
-                else:
-                    yield key, job
-
-    def outcomes(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, EditedCaption]]:
-        """Yield each job with its edit: an empty text with the reason where there is none."""
-        for some in grouped(jobs, _AT_ONCE):
-            keys = [job.key(*self._source) for job in some]
-            known = self._store.get(keys)
-            for key, job in zip(keys, some, strict=True):
-                yield job, self._unanswered.get(key) or known[key]
+def _edits(
+    jobs: Jobs, editor: CaptionEditor, parser: Parser, engine: PrepareSettings
+) -> Iterator[EditedCaption]:
+    """Yield the edit of each job: an empty text with the reason where there is none."""
+    edit = partial(_edit_jobs, editor, parser)
+    calls = grouped(jobs, _AT_ONCE)
+    answers: Iterable[Iterable[EditedCaption]]
+    if editor.concurrent and engine != LOCAL:
+        answers = map_partitions(partial(_as_list, edit), calls, engine)
+    else:
+        answers = map(edit, calls)
+    with Meter(len(jobs), "editing captions") as meter:
+        for one in chain.from_iterable(answers):
+            yield one
+            meter.advance()
 
 
 def _edit_jobs(
-    editor: CaptionEditor, parser: Parser, jobs: Sequence[tuple[str, Job]]
-) -> Iterator[tuple[str, EditedCaption, bool]]:
-    """Yield for each job its key, the outcome of its edit, and whether the outcome is final."""
-    parses = parser.parse((job.row.sample_id, job.sentence, job.caption) for _, job in jobs)
+    editor: CaptionEditor, parser: Parser, jobs: Sequence[Job]
+) -> Iterator[EditedCaption]:
+    """Yield the edit of each of some jobs."""
+    parses = parser.parse((job.row.sample_id, job.sentence, job.caption) for job in jobs)
     requests = [
         EditRequest(job.row.sample_id, job.sentence, job.role, job.caption, parse)
-        for (_, job), parse in zip(jobs, parses, strict=True)
+        for job, parse in zip(jobs, parses, strict=True)
     ]
-    for (key, _), answer in zip(jobs, editor.edit(requests), strict=True):
-        if isinstance(answer, EditedCaption):
-            yield key, answer, True
-        else:
-            yield key, EditedCaption("", answer.reason), answer.final
+    for answer in editor.edit(requests):
+        yield EditedCaption("", answer.reason) if isinstance(answer, EditFailure) else answer
 
 
 def _as_list(function: Callable[[Any], Iterable[Any]], argument: Any) -> list[Any]:

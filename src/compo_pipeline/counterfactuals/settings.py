@@ -64,7 +64,7 @@ class CounterfactualSettings:
 class RulesSettings:
     """Settings of the caption editor `rules`, whose positives are paraphrases."""
 
-    negatives: tuple[Rule, ...] = ("replace", "negclip", "swap")
+    negatives: Annotated[tuple[Rule, ...], Field(min_length=1)] = ("replace", "negclip", "swap")
     """the rules to try: `relation` replaces a relation or exchanges the two things that it relates,
     `replace` replaces a thing, an attribute or a relation, `negclip` exchanges two phrases of a
     kind, `swap` two words of a kind."""
@@ -75,16 +75,8 @@ class RulesSettings:
     careful: bool = True
     """swaps leave out what makes broken English or says the same; they find less."""
     replacements: ReplacementSource = "lexicon"
-    """where `replace` finds its words: the shipped lexicon, or WordNet through nltk, by a careful
-    rule or (`wordnet_cousins`) by that of FSC-CLIP's code."""
-
-    def __post_init__(self) -> None:
-        """Each rule at most once."""
-        if not self.negatives or len(set(self.negatives)) < len(self.negatives):
-            raise ValueError(
-                "negatives: expected each of replace, negclip, swap at most once and one at least, "
-                f"got {list(self.negatives)}"
-            )
+    """where `replace` finds its words: the shipped lexicon, or WordNet through nltk, by the rule of
+    FSC-CLIP's code."""
 
 
 @settings
@@ -106,11 +98,6 @@ class EditorLocalSettings(LocalSettings):
 
     max_tokens: PositiveInt = 60
     """most tokens of an answer."""
-    temperature: NonNegativeFloat = 0.7
-    """of sampling; 0 is greedy, with one attempt."""
-    attempts: PositiveInt = 3
-    """times that a caption is asked for, with another seed each, until an answer passes the
-    checks."""
 
 
 @settings

@@ -230,7 +230,7 @@ def test_one_caption_without_an_answer(
 
     chat.script = script
     made = list(editor().edit(captions))
-    assert made[1] == EditFailure(reason, final=False)
+    assert made[1] == EditFailure(reason)
     assert len(texts([made[0], *made[2:]])) == 11
     # A later run asks for it again, and for nothing else.
     asked = len(chat.seen)

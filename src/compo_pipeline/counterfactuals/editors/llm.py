@@ -3,7 +3,7 @@
 Answers are stored before they are checked. Any change of a prompt changes the keys
 of stored answers.
 
-Shapes: B captions of a batch, T tokens of the prompt, N new ones, V size of the vocabulary.
+Shapes: B captions of a batch, T tokens of the prompt, N new ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from compo_pipeline.chat.answers import SEEDS, Answer, no_answer
 from compo_pipeline.chat.endpoint import Ask, Endpoint, NoAnswer, request_body
@@ -28,9 +28,7 @@ from compo_pipeline.counterfactuals.settings import EditorEndpointSettings, Edit
 from compo_pipeline.run import seeding
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.stores import KeyValueStore
-
-if TYPE_CHECKING:
-    import torch
+from compo_pipeline.storage.tables import grouped
 
 MODEL = "a causal language model"
 """What a local folder must hold, for errors."""
@@ -140,7 +138,7 @@ class EndpointEditor:
         """
         for result in self._endpoint.each(self._edit_one, requests):
             if isinstance(result, NoAnswer):
-                yield EditFailure(result.reason, final=False)
+                yield EditFailure(str(result))
             else:
                 yield result
 
@@ -158,27 +156,24 @@ class EndpointEditor:
 
 
 class TransformersEditor:
-    """Caption editor that runs a language model in this process, and stores its answers.
+    """Caption editor that runs a language model in this process, greedily, and stores its answers.
 
-    Each caption samples by a seed of its own: other captions of its batch change no more than the
-    last digits of the logits.
+    Each caption is asked for once.
     """
 
     name: ClassVar[str] = "transformers"
     concurrent: ClassVar[bool] = False
 
     def __init__(self, settings: EditorLocalSettings, *, key: str, seed: int, cache: Path) -> None:
-        self._settings, self._seed = settings, seed
+        self._settings = settings
         self._local = LocalModel(settings, key, MODEL, "AutoModelForCausalLM", "AutoTokenizer")
         self._store = KeyValueStore(cache, Answer)
 
     @cached_property
     def settings_fingerprint(self) -> str:
         """Hash of all settings that change the texts, and of the model's files."""
-        own = self._settings
-        parameters = (own.temperature, own.max_tokens, own.attempts, own.dtype)
-        model = self._local.fingerprint
-        return hash_of(self.name, parameters, self._seed, model, PROMPTS)
+        parameters = (self._settings.max_tokens, self._settings.dtype)
+        return hash_of(self.name, parameters, self._local.fingerprint, PROMPTS)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Yield an edited caption or a failure for each request, in order, batch by batch.
@@ -189,56 +184,28 @@ class TransformersEditor:
         Raises:
             SettingsError: transformers is not installed, or the folder holds no such model.
         """
-        size = self._settings.batch_size
         try:
-            for start in range(0, len(requests), size):
-                yield from self._edit_batch(requests[start : start + size])
+            for some in grouped(requests, self._settings.batch_size):
+                for request, answer in zip(some, self._answers(some), strict=True):
+                    yield check_answer(request, answer, 0)
         finally:
             self._local.unload()
 
-    def _edit_batch(self, requests: Sequence[EditRequest]) -> list[EditedCaption | EditFailure]:
-        """Edit a batch of captions; the model is asked again where an answer is rejected."""
-        results: dict[int, EditedCaption | EditFailure] = {}
-        open_ = list(range(len(requests)))
-        for attempt in range(self._settings.attempts if self._settings.temperature else 1):
-            answers = self._answers_of_attempt([requests[place] for place in open_], attempt)
-            for place, answer in zip(open_, answers, strict=True):
-                results[place] = check_answer(requests[place], answer, attempt)
-            open_ = [place for place in open_ if isinstance(results[place], EditFailure)]
-            if not open_:
-                break
-        return [results[place] for place in range(len(requests))]
-
-    def _answers_of_attempt(self, requests: Sequence[EditRequest], attempt: int) -> list[Answer]:
-        """Answers of one attempt for a batch: stored ones, and newly generated ones."""
-        own, seeds = self._settings, [attempt_seed(self._seed, one, attempt) for one in requests]
-        keys = [
-            hash_of(
-                {
-                    "model": self._local.fingerprint,
-                    "messages": edit_messages(request.caption, request.role),
-                    "temperature": own.temperature,
-                    "max_tokens": own.max_tokens,
-                    "dtype": own.dtype,
-                    "seed": seed,
-                }
-            )
-            for request, seed in zip(requests, seeds, strict=True)
-        ]
+    def _answers(self, requests: Sequence[EditRequest]) -> list[Answer]:
+        """Answers to a batch: stored ones, and newly generated ones."""
+        own = self.settings_fingerprint
+        keys = [hash_of(own, request.caption, request.role) for request in requests]
         stored = self._store.get(keys)
-        asked = zip(keys, requests, seeds, strict=True)
-        new = {key: (request, seed) for key, request, seed in asked if key not in stored}
-        if new:
-            answers = self._generate_answers(*zip(*new.values(), strict=True))
+        asked = zip(keys, requests, strict=True)
+        if new := {key: request for key, request in asked if key not in stored}:
+            answers = self._generate_answers(list(new.values()))
             # The first answer to a request counts, whichever process got it.
             self._store.put(dict(zip(new, answers, strict=True)), replace=False)
             stored |= self._store.get(new)
         return [stored[key] for key in keys]
 
-    def _generate_answers(
-        self, requests: Sequence[EditRequest], seeds: Sequence[int]
-    ) -> list[Answer]:
-        """Generate the answers to a batch of requests, each sampled with its own seed."""
+    def _generate_answers(self, requests: Sequence[EditRequest]) -> list[Answer]:
+        """Generate the answers to a batch of requests."""
         network, tokenizer = self._local.loaded
         rows = tokenizer(
             [_prompt(request, tokenizer) for request in requests],
@@ -247,12 +214,10 @@ class TransformersEditor:
             return_token_type_ids=False,
             add_special_tokens=tokenizer.chat_template is None,
         ).to(network.device)  # [B, T]
-        own = self._settings
-        draws = [_GumbelSampling(own.temperature, seeds)] if own.temperature else []
-        written = self._local.generate(rows, draws, pad_token_id=tokenizer.pad_token_id)
+        written = self._local.generate(rows, pad_token_id=tokenizer.pad_token_id)
         new = written[:, rows["input_ids"].shape[1] :].tolist()  # [B, N]
-        ends = network.generation_config.eos_token_id
-        return [_decode(row, tokenizer, is_cut(row, own.max_tokens, ends)) for row in new]
+        most, ends = self._settings.max_tokens, network.generation_config.eos_token_id
+        return [_decode(row, tokenizer, is_cut(row, most, ends)) for row in new]
 
 
 def _prompt(request: EditRequest, tokenizer: Any) -> str:
@@ -273,30 +238,6 @@ def _decode(tokens: list[int], tokenizer: Any, full: bool) -> Answer:
         return Answer(text, full)
     first, *more = text.lstrip().split("\n", 1)
     return Answer(first, full and not more)
-
-
-class _GumbelSampling:
-    """Logits processor that lets greedy search sample: Gumbel noise with a seed per row.
-
-    The largest of noisy logits is a draw of their softmax; so greedy search samples, and no row's
-    draws depend on another row.
-    """
-
-    def __init__(self, temperature: float, seeds: Sequence[int]) -> None:
-        import torch
-
-        self._temperature = temperature
-        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Noisy scores [B, V] in float32; tokens so far are [B, T]."""
-        import torch
-
-        uniform = torch.stack(
-            [torch.rand(scores.shape[1], generator=one) for one in self._generators]
-        )
-        noise = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
-        return scores.float() / self._temperature + noise.to(scores.device)
 
 
 def open_endpoint(settings: EditorEndpointSettings, key: str, opening: Opening) -> EndpointEditor:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import (
@@ -32,6 +32,7 @@ from compo_pipeline.images.injection import has_padding, inject
 from compo_pipeline.images.style import adain
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.hashing import files_hash, folder_hash, hash_of
+from compo_pipeline.storage.tables import grouped
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -56,6 +57,7 @@ class DiffusionGenerator:
 
     def __init__(self, settings: DiffusionSettings, device: str = "cpu") -> None:
         self._settings, self._device = settings, device
+        self._full = 0  # prompts without padding
 
     def check(self) -> None:
         """Raise an error unless all models exist and fit together; reads no pipeline weights.
@@ -91,37 +93,32 @@ class DiffusionGenerator:
             SettingsError: the model cannot be loaded, its parts do not fit together, or a batch
                 does not fit into the GPU.
         """
-        filled, batch = 0, self._settings.batch
-        for start in range(0, len(requests), batch):
-            some = requests[start : start + batch]
+        self._full = 0
+        for some in grouped(requests, self._settings.batch):
             reals = [real_image(request.image) for request in some]
             pairs = zip(some, reals, strict=True)
             wanted = [(one, real) for one, real in pairs if not isinstance(real, ImageFailure)]
-            outputs = iter(self._generate_batch(wanted) if wanted else ())
+            images = iter(self._generate_batch(wanted) if wanted else ())
             for real in reals:
                 if isinstance(real, ImageFailure):
                     yield real
-                    continue
-                output = next(outputs)
-                filled += output.full
-                yield output.image or ImageFailure(f"not finite; see {KEY}.precision")
-        if filled:
+                else:
+                    yield next(images) or ImageFailure(f"not finite; see {KEY}.precision")
+        if self._full:
             log.warning(
                 "%d of %d prompts fill the text encoder and took no features of their images.",
-                filled,
+                self._full,
                 len(requests),
             )
 
-    def _generate_batch(
-        self, wanted: Sequence[tuple[ImageRequest, Image]]
-    ) -> list[DiffusionOutput]:
-        """Generate images for requests with their real images, in one batch."""
+    def _generate_batch(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[Image | None]:
+        """Generate images for requests with their real images, in one batch; None: not finite."""
         import torch
 
         settings, pipe = self._settings, self._pipe
         real = [image for _, image in wanted]
         with torch.inference_mode(), _naming_full_gpu(settings):
-            prompt, full = self._prompt_inputs([request.text for request, _ in wanted], real)
+            prompt = self._prompt_inputs([request.text for request, _ in wanted], real)
             latents = pipe(
                 **prompt,
                 height=settings.height,
@@ -134,10 +131,7 @@ class DiffusionGenerator:
             pixels = self._decode(latents.to(pipe.vae.dtype), real)
             finite = pixels.isfinite().flatten(1).all(1).tolist()
             images = pipe.image_processor.postprocess(pixels.nan_to_num(), output_type="pil")
-        return [
-            DiffusionOutput(image if good else None, filled)
-            for image, good, filled in zip(images, finite, full, strict=True)
-        ]
+        return [image if good else None for image, good in zip(images, finite, strict=True)]
 
     def _decode(self, latents: Tensor, real: list[Image]) -> Tensor:
         """Decode latents to pixels [b, 3, H, W] in -1..1, with the real images' statistics."""
@@ -178,12 +172,10 @@ class DiffusionGenerator:
         seed = digest("picture", 0, request.seed) % 2**63
         return torch.Generator().manual_seed(seed)
 
-    def _prompt_inputs(
-        self, texts: list[str], real: list[Image]
-    ) -> tuple[dict[str, Any], list[bool]]:
-        """Prompt arguments for the pipeline, and whether each prompt leaves no padding."""
+    def _prompt_inputs(self, texts: list[str], real: list[Image]) -> dict[str, Any]:
+        """Prompt arguments for the pipeline; counts the prompts that leave no padding."""
         if not self._settings.injection:
-            return {"prompt": texts}, [False] * len(texts)
+            return {"prompt": texts}
         pipe = self._pipe
         encoder, preprocess = self._image_tower
         ids: Tensor = pipe.tokenizer(
@@ -197,8 +189,8 @@ class DiffusionGenerator:
         pixels = preprocess(images=real, return_tensors="pt").pixel_values
         image: Tensor = encoder(pixels.to(encoder.device, encoder.dtype)).image_embeds
         eos = pipe.tokenizer.eos_token_id
-        full = [not padded for padded in has_padding(ids, eos).tolist()]
-        return {"prompt_embeds": inject(plain, ids, image, eos)}, full
+        self._full += int((~has_padding(ids, eos)).sum())
+        return {"prompt_embeds": inject(plain, ids, image, eos)}
 
     @cached_property
     def _pipe(self) -> Any:
@@ -242,13 +234,6 @@ def _naming_full_gpu(settings: DiffusionSettings) -> Iterator[None]:
             f"do not fit into the GPU; set a smaller batch, {KEY}.precision to bf16, or a smaller "
             f"{KEY}.height and width ({error}); images so far are stored"
         ) from None
-
-
-class DiffusionOutput(NamedTuple):
-    """A generated image (None if not finite), and whether its prompt has no padding (`full`)."""
-
-    image: Image | None
-    full: bool
 
 
 def open_generator(

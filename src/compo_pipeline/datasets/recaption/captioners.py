@@ -45,20 +45,23 @@ _TASK_TEXT = "<MORE_DETAILED_CAPTION>"
 class Question(NamedTuple):
     """An image for which a captioner is asked, with the key under which its answer is stored.
 
-    `content` is the hash of its bytes, and what else determines its pixels; `load` loads it, and
-    raises an ImageError or OSError where it can no longer be read.
+    `content` is the hash of its bytes, and what else determines its pixels.
     """
 
     key: str
     content: str
     load: Callable[[], Image]
 
-    def image(self) -> Image | NoAnswer:
-        """The loaded image, or the reason why it has no answer."""
+    def image(self) -> Image:
+        """The loaded image.
+
+        Raises:
+            NoAnswer: it can no longer be read.
+        """
         try:
             return self.load()
         except (decoding.ImageError, OSError) as error:
-            return NoAnswer(f"the image cannot be read any more: {error}")
+            raise NoAnswer(f"the image cannot be read any more: {error}") from error
 
 
 def shown_image(root: Path, path: str, limits: decoding.Limits, side: int) -> Image:
@@ -123,12 +126,9 @@ class EndpointCaptioner:
         """
         yield from self._endpoint.each(self._ask_one, questions)
 
-    def _ask_one(self, ask: Ask, question: Question) -> Answer | NoAnswer:
-        """Send an image with its prompt to the server; no answer if the image cannot be read."""
-        image = question.image()
-        if isinstance(image, NoAnswer):
-            return image
-        part = {"type": "image_url", "image_url": {"url": data_uri(image)}}
+    def _ask_one(self, ask: Ask, question: Question) -> Answer:
+        """Send an image with its prompt to the server."""
+        part = {"type": "image_url", "image_url": {"url": data_uri(question.image())}}
         return ask(question.key, self._request_body(question.content, part))
 
 
@@ -221,11 +221,13 @@ class LocalCaptioner:
 
     def _answer_batch(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
         """Yield and store the answers to a batch; `NoAnswer` for unreadable images."""
-        images = {question.key: question.image() for question in questions}
-        found: dict[str, Answer | NoAnswer] = {
-            key: image for key, image in images.items() if isinstance(image, NoAnswer)
-        }
-        readable = {key: one for key, one in images.items() if not isinstance(one, NoAnswer)}
+        found: dict[str, Answer | NoAnswer] = {}
+        readable: dict[str, Image] = {}
+        for question in questions:
+            try:
+                readable[question.key] = question.image()
+            except NoAnswer as error:
+                found[question.key] = error
         loaded = self._local.loaded
         try:
             answers = self._generate_answers(*loaded, list(readable.values()))

@@ -211,7 +211,7 @@ def _ask(captioner: Captioner, questions: Sequence[Question]) -> dict[str, str]:
         results = zip(questions, captioner.ask(questions), strict=True)
         for number, (question, result) in enumerate(results, start=1):
             if isinstance(result, NoAnswer):
-                reasons[question.key] = result.reason
+                reasons[question.key] = str(result)
             else:
                 asked += result.prompt_tokens
                 answered += result.answer_tokens
