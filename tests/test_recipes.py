@@ -35,7 +35,6 @@ OF_NO_PAPER = {
     "training.wise_ft.ratio",
     *("training.curriculum.kinds", "training.curriculum.epochs"),
     *(f"sparcl.objective.{name}" for name in ("contrast", "scale", "weights.pairs")),
-    "c2lip.objective.chunk",
 }
 CLIC = {
     "method": "clic",

@@ -145,7 +145,7 @@ def batch() -> ConceptBatch:
 @pytest.mark.parametrize("alike", [False, True])
 def test_the_terms_are_the_losses_of_the_papers_equation_8(alike: bool) -> None:
     encoder, rows = Encoder(), batch()
-    terms = c2lip(equal_phrases=alike, chunk=2).loss(encoder, rows)  # type: ignore[arg-type]
+    terms = c2lip(equal_phrases=alike).loss(encoder, rows)  # type: ignore[arg-type]
     assert {name: term.weight for name, term in terms.items()} == {
         "contrastive": 1.0,
         "npc": 1.0,
@@ -236,6 +236,4 @@ def test_settings_out_of_bounds_are_refused() -> None:
         C2lipWeights(xac=-0.01)
     with pytest.raises(ValueError, match="trains"):
         C2lipObjective(trains=())
-    with pytest.raises(ValueError, match="chunk"):
-        C2lipObjective(chunk=0)
     assert c2lip(bias=-5.0).bias == -5.0

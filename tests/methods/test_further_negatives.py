@@ -201,7 +201,7 @@ def test_dac_draws_sentences_with_negatives(
     assert valid[1].tolist() == [[text is not None for text in full.negatives], [False] * 7]
     assert counts["further texts"] == 12
     assert drawn(method, rows, context._replace(sentences={}))[0].positives == full.positives
-    with pytest.raises(ValueError, match="one rule"):
+    with pytest.raises(ValueError, match="generators"):
         built(DacMil, {"generators": ["negclip", "replace"]})
 
 

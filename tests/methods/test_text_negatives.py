@@ -97,10 +97,9 @@ def test_the_swap_of_the_clic_paper_is_at_hand(
     assert bare.negatives == (None,)
 
 
-@pytest.mark.parametrize("generators", [(), ("bigram", "bigram")])
-def test_rules_are_named_once(generators: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="generators: expected each of negclip, replace"):
-        NegativeViews(generators)  # type: ignore[arg-type]
+def test_one_rule_at_least() -> None:
+    with pytest.raises(ValueError, match="generators"):
+        NegativeViews(())
 
 
 def example(caption: Caption, *negatives: str | None) -> Example:

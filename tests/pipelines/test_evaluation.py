@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from compo_pipeline.benchmarks.settings import FoilBenchmarkSettings
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.catalog import FolderDataset, RecordDataset, RowsDataset
+from compo_pipeline.datasets.catalog import FolderDataset, JsonDataset, RowsDataset
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.methods.views import from_table, single_view
@@ -183,11 +183,11 @@ def catalog(
             "scores": RowsDataset(filepath=str(folder / "scores.parquet"), row="Score"),
             "scored_items": RowsDataset(filepath=str(folder / "items.parquet"), row="ScoredItem"),
             "metrics": JSONDataset(filepath=str(folder / "metrics.json")),
-            "diagnosis": RecordDataset(
+            "diagnosis": JsonDataset(
                 filepath=str(folder / "diagnosis.json"),
                 record="compo_pipeline.diagnosis.diagnose.Diagnosis",
             ),
-            "comparison": RecordDataset(
+            "comparison": JsonDataset(
                 filepath=str(folder / "comparison.json"),
                 record="compo_pipeline.evaluation.evaluate.Comparison",
             ),

@@ -218,7 +218,7 @@ def test_a_half_downloaded_folder_says_what_is_missing(
         valid_captions(captions, quarantine, result)
     message = raised.value.message
     assert f"{rows} rows of {len(gone)} images, such as train2017/" in message
-    assert "Download the images that are missing and run the same command" in message
+    assert "Download the images that are missing" in message
     for number in gone:
         shutil.copy(source / "train2017" / files[number], root / "train2017")
     data = DataSettings(root, "coco_captions", {"train": "train2017"})

@@ -84,7 +84,3 @@ def test_equal_phrases_of_two_captions(terms: Callable[..., Terms]) -> None:
     assert shared["contrastive"] == pytest.approx(apart["contrastive"])
     for name in ("npc", "xac"):
         assert shared[name] != pytest.approx(apart[name])
-
-
-def test_the_chunk_changes_nothing(terms: Callable[..., Terms]) -> None:
-    assert terms(chunk=1)["xac"] == pytest.approx(terms(chunk=100)["xac"])

@@ -129,30 +129,24 @@ def read_split(
 
 def _split_files(root: Path, files: Sequence[Path]) -> list[Path]:
     """Paths of all Parquet files of the split, in order; raises an error if one is missing."""
-    splits: dict[str, dict[_Shard, Path]] = {}
+    splits: dict[str, list[tuple[_Shard, Path]]] = {}
     for file in files:
         shard = _parse_shard_name(file)
-        if other := splits.setdefault(shard.split, {}).get(shard):
-            raise SettingsError(f"{other} and {file} are the same part: remove one")
-        splits[shard.split][shard] = file
+        splits.setdefault(shard.split, []).append((shard, file))
     if _SPLIT not in splits and len(splits) > 1:
         raise SettingsError(
             f"{root}: there are the splits {', '.join(sorted(splits))}; expected {_SPLIT}, or one"
         )
     shards = splits.get(_SPLIT) or next(iter(splits.values()))
-    totals = {shard.total for shard in shards}
-    if len(totals) > 1:
+    there = sorted((shard.number, file) for shard, file in shards)
+    numbers = [number for number, _ in there]
+    total = max(shard.total or 1 + numbers[-1] for shard, _ in shards)
+    if numbers != list(range(total)) or len({shard.total for shard, _ in shards}) > 1:
         raise SettingsError(
-            f"{' and '.join(map(str, shards.values()))} are parts of different wholes: keep one"
+            f"{there[0][1]}: the files of its split have the numbers "
+            f"{', '.join(map(str, numbers))}, expected each from 0 to {total - 1} once"
         )
-    total = totals.pop() or 1 + max(shard.number for shard in shards)
-    there = {shard.number: file for shard, file in shards.items()}
-    if there.keys() != set(range(total)):
-        raise SettingsError(
-            f"{next(iter(shards.values()))}: {len(there)} files of its split are there (numbers "
-            f"{', '.join(map(str, sorted(there)))}), expected {total}, from 0 to {total - 1}"
-        )
-    return [there[number] for number in range(total)]
+    return [file for _, file in there]
 
 
 def _parse_shard_name(file: Path) -> _Shard:

@@ -98,7 +98,7 @@ class Subtask:
     def path(self, item: Item) -> Path:
         """Path of an item's image, not checked for links that lead out of the folder.
 
-        `image_location` is for opening it.
+        `image_locations` is for opening it.
         """
         return self.images / item.image
 
@@ -114,10 +114,6 @@ class Subtask:
         return tuple(
             (self.images, image, self.limits) for image in (item.image, *item.other_images)
         )
-
-    def image_location(self, item: Item) -> ImagePlace:
-        """Folder, file name and `Limits` with which an item's image file is opened."""
-        return self.image_locations(item)[0]
 
 
 def items_by_key(subtasks: Iterable[Subtask]) -> dict[tuple[str, str, str], Item]:

@@ -71,9 +71,8 @@ def enabled_folders(settings: BenchmarksSettings) -> list[BenchmarkFolders]:
     found = []
     for name, files in enabled_sets(settings).items():
         if name not in known:
-            key = f"sets.{name}" if name in settings.sets else f"suites.{settings.suite}"
             raise SettingsError(
-                f"benchmarks.{key}: there is no benchmark '{name}'{nearest(name, known)} "
+                f"benchmarks.sets.{name}: there is no benchmark '{name}'{nearest(name, known)} "
                 f"(allowed: {', '.join(known)})"
             )
         folder = files.root or (settings.root and f"{settings.root}/{name}")

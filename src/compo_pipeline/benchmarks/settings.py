@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from compo_pipeline.configuration.settings import Open, settings
+from compo_pipeline.configuration.settings import settings
 
 TextProtocol = Literal["raw", "clic", "whole"]
 
@@ -65,10 +65,8 @@ class BenchmarksSettings:
     """Benchmarks by name, such as sugar_crepe, with the places of their files: further ones, and
     changes of those of `suite`; null leaves one out. The names: docs/reference/benchmarks.md."""
     suite: str | None = None
-    """The benchmarks of a paper's tables: clic, fsc, sparcl, c2lip, or a name of `suites`; null is
+    """The benchmarks of a paper's tables: clic, fsc, sparcl or c2lip; null is
     none but those of `sets`."""
-    suites: Open[tuple[str, ...]] = field(default_factory=dict)
-    """Lists of benchmarks by names of your own, for `suite`."""
     ties: Literal["strict", "official"] = "strict"
     """Equal similarities: wrong (`strict`), or as the official code of each benchmark has it."""
     exif: bool = True

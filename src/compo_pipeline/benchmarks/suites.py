@@ -260,7 +260,14 @@ def enabled_sets(settings: BenchmarksSettings) -> dict[str, BenchmarkSet]:
     Raises:
         SettingsError: there is no such suite.
     """
-    of_suite = _suite_sets(settings)
+    of_suite: Mapping[str, BenchmarkSet] = {}
+    if (suite := settings.suite) is not None:
+        if suite not in SUITES:
+            raise SettingsError(
+                f"benchmarks.suite: there is no suite '{suite}'{nearest(suite, SUITES)} "
+                f"(allowed: {', '.join(SUITES)}, or null)"
+            )
+        of_suite = SUITES[suite].sets
     found = {}
     for name in dict.fromkeys((*of_suite, *settings.sets)):
         own, default = settings.sets.get(name, BenchmarkSet()), of_suite.get(name)
@@ -269,19 +276,3 @@ def enabled_sets(settings: BenchmarksSettings) -> dict[str, BenchmarkSet]:
             items = own.items or (default.items if default else None)
             found[name] = replace(own, optional=optional, items=items)
     return found
-
-
-def _suite_sets(settings: BenchmarksSettings) -> Mapping[str, BenchmarkSet]:
-    """Settings of the benchmarks in the configured suite, by name; empty without a suite."""
-    name = settings.suite
-    if name is None:
-        return {}
-    if name in settings.suites:
-        return dict.fromkeys(settings.suites[name], BenchmarkSet())
-    if name in SUITES:
-        return SUITES[name].sets
-    known = [*SUITES, *settings.suites]
-    raise SettingsError(
-        f"benchmarks.suite: there is no suite '{name}'{nearest(name, known)} "
-        f"(allowed: {', '.join(known)}, a list of benchmarks.suites, or null)"
-    )

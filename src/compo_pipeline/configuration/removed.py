@@ -6,6 +6,7 @@ _BENCHMARK = "kedro run --pipeline=benchmark, which writes item_changes.parquet"
 _CONSTANT = "nothing: it is a constant now"
 _COMPARED = "tuning.objective.retrieval or tuning.objective.zero_shot"
 _DRAWN_ALIKE = "nothing: words are drawn as the papers draw them"
+_GREEDY = "nothing: a model in a local folder answers greedily, once"
 _GPU = "nothing: a GPU where CUDA_VISIBLE_DEVICES shows one"
 _IMPORT = "compo-pipeline import-model (docs/reference/models.md)"
 _OPTUNA = "nothing: Optuna's TPE sampler and median pruner"
@@ -29,6 +30,9 @@ REMOVED = {
     "counterfactuals.rules.attempts": _CONSTANT,
     "counterfactuals.rules.checks": _CONSTANT,
     "counterfactuals.endpoint.checks": _CONSTANT,
+    **dict.fromkeys(
+        (f"counterfactuals.transformers.{name}" for name in ("temperature", "attempts")), _GREEDY
+    ),
     "counterfactuals.rules.concreteness": _DRAWN_ALIKE,
     "counterfactuals.diffusion.seed": "counterfactuals.seed",
     "counterfactuals.retry": "nothing: every run tries again what has no image or answer",
@@ -47,6 +51,8 @@ REMOVED = {
     "recipe": "docs/reference/recipes.md",
     "remote.store": "dvc push and dvc pull",
     **{f"{name}.views.concreteness": _DRAWN_ALIKE for name in ("clic", "fsc_clip", "negclip")},
+    "benchmarks.suites": "benchmarks.sets, whose members need no suite",
+    "c2lip.objective.chunk": _CONSTANT,
     "cs_clip.views.unit_files": "nothing: units come from the parse",
     "serving.canary": "serve --shadow, or a proxy in front of two servers",
     "serving.limits.request_pixels": "serving.limits.pixels and serving.limits.seconds",

@@ -70,7 +70,14 @@ def read(
         table = Table.spilled(reading.annotations(), Annotation, None)
     except SourceError as error:
         raise SettingsError(f"{key}.file: {error}") from error
-    _log_join(settings, join, reading)
+    matched, records_ = int(join.have.sum()), len(join.of_records)
+    of_no_row = sum(not each for each in join.of_records) - join.unreadable
+    text = "%s: %d of %d rows have a record; of %d records %d are of no row."
+    log.info(text, settings.file, matched, len(rows), records_, of_no_row)
+    problems = {"records that cannot be read or have no key": join.unreadable, **reading.problems}
+    for what, count in problems.items():
+        if count:
+            log.warning("%s: %d %s.", settings.file, count, what)
     return table
 
 
@@ -80,7 +87,7 @@ def check(settings: AnnotationSettings, contents: frozenset[str], key: str) -> N
     Raises:
         SettingsError: it cannot, or has not; names the columns that are there.
     """
-    path = _table_path(settings)
+    path = Path(str(settings.file))
     if path.suffix not in SUFFIXES:
         raise SettingsError(f"{key}.file: {path} is no table; expected {', '.join(SUFFIXES)}")
     if not path.is_file():
@@ -100,11 +107,6 @@ def check(settings: AnnotationSettings, contents: frozenset[str], key: str) -> N
             )
 
 
-def _table_path(settings: AnnotationSettings) -> Path:
-    """Path of the external table."""
-    return Path(str(settings.file))
-
-
 def _columns(settings: AnnotationSettings, contents: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Names of the table's columns to read, by field of `AnnotationColumns`."""
     if settings.layout == "sparcl":
@@ -116,10 +118,11 @@ def _columns(settings: AnnotationSettings, contents: Iterable[str]) -> dict[str,
 
 def _records(settings: AnnotationSettings, contents: Iterable[str]) -> Iterator[Record]:
     """Yield the records of the external table, as mappings from column name to value."""
+    path = Path(str(settings.file))
     if settings.layout == "sparcl":
-        return _sparcl_records(_table_path(settings))
+        return _sparcl_records(path)
     columns = [name for names in _columns(settings, contents).values() for name in names]
-    return records(_table_path(settings), list(dict.fromkeys(columns)))
+    return records(path, list(dict.fromkeys(columns)))
 
 
 def _sparcl_header(path: Path) -> list[str]:
@@ -228,12 +231,11 @@ def _image_normaliser(
         return str
     every = _records(settings, contents)
     given = (key_of(record, column) for record in every if isinstance(record, Mapping))
-    numbers, depths = True, set[int]()
+    images: list[str] = rows.column("image").unique().to_pylist()
+    numbers, least = True, min((path.count("/") for path in images), default=0) + 1
     for value in filter(None, given):
         numbers = numbers and value.isdecimal()
-        depths.add(_path_depth(value))
-    images: list[str] = rows.column("image").unique().to_pylist()
-    least = min({*depths, *map(_path_depth, images)}, default=1)
+        least = min(least, value.count("/") + 1)
     form = _image_number if numbers else partial(_path_end, parts=least)
     alike: dict[str, str] = {}
     for path in images if settings.read.keys == ("image",) else ():
@@ -251,11 +253,6 @@ def _path_end(path: str, parts: int) -> str:
     return "/".join(unicodedata.normalize("NFC", path).rsplit("/", parts)[-parts:])
 
 
-def _path_depth(path: str) -> int:
-    """Number of components of a path."""
-    return path.count("/") + 1
-
-
 def _image_number(name: str) -> str:
     """Number at the end of an image's file name, without leading zeros."""
     found = _LAST_NUMBER.search(name)
@@ -270,17 +267,16 @@ def _require_matches(
     Raises:
         SettingsError: too few have; shows rows without one, and what the table has.
     """
-    have = join.have
+    have, names = join.have, settings.read.keys
     if have.sum() >= settings.least_matched * len(rows):
         return
-    names = settings.read.keys
     without = (rows[int(place)] for place in (~have).nonzero()[0][:_EXAMPLES])
     examples = [
         {name: row.sentences[0] if name == "caption" else getattr(row, name) for name in names}
         for row in without
     ]
-    every = (one for one in _records(settings, ()) if not isinstance(one, UnreadableRecord))
-    first = next(every, {})
+    every = _records(settings, ())
+    first = next((one for one in every if isinstance(one, Mapping)), {})
     theirs = {name: first.get(getattr(settings.read, name)) for name in names}
     raise SettingsError(
         f"{key}: joined by {' and '.join(names)}, {int(have.sum())} of {len(rows)} rows have one "
@@ -303,8 +299,6 @@ class _AnnotationReader:
         self._settings, self._contents, self._join = settings, contents, join
         self._ids = rows.column("sample_id").to_pylist()
         self.problems: Counter[str] = Counter()
-        self.negated = np.zeros(len(rows), bool)
-        """Whether there is a negative of each row's first sentence."""
 
     def annotations(self) -> Iterator[Annotation]:
         """Yield one annotation for each row and sentence that a record belongs to."""
@@ -313,8 +307,9 @@ class _AnnotationReader:
             if isinstance(record, UnreadableRecord) or not places:
                 continue
             held = self._annotation_fields(record)
+            if self._settings.read.negatives and not held[0]:
+                self.problems["records without a negative"] += 1
             for row, sentence in places:
-                self.negated[row] |= sentence == 0 and bool(held[0])
                 yield Annotation(number, self._ids[row], sentence, *held)
 
     def _annotation_fields(self, record: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
@@ -391,17 +386,3 @@ class _AnnotationReader:
             self.problems["neighbours that are of no row"] += 1
             return []
         return [self._ids[places[0][0]]]
-
-
-def _log_join(settings: AnnotationSettings, join: _Join, reading: _AnnotationReader) -> None:
-    """Log the numbers of rows with a record, of records without a row, and of unusable values."""
-    path, records_, have = settings.file, len(join.of_records), join.have
-    of_no_row = sum(not each for each in join.of_records) - join.unreadable
-    text = "%s: %d of %d rows have a record; of %d records %d are of no row."
-    log.info(text, path, int(have.sum()), len(have), records_, of_no_row)
-    problems = {"records that cannot be read or have no key": join.unreadable, **reading.problems}
-    if settings.read.negatives:
-        problems["rows with a record without a negative"] = int((have & ~reading.negated).sum())
-    for what, count in problems.items():
-        if count:
-            log.warning("%s: %d %s.", path, count, what)

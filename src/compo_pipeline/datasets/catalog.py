@@ -71,68 +71,52 @@ class _PathDataset(AbstractDataset[Any, Any]):
 
 
 class JsonDataset(_PathDataset):
-    """Kedro dataset of a JSON file."""
-
-    def load(self) -> Any:
-        """Read the value of the JSON file.
-
-        Raises:
-            DatasetError: there is no such file, or it is damaged.
-        """
-        return read_json(self._filepath)
-
-    def save(self, data: Any) -> None:
-        """Write a value as JSON."""
-        write_json(self._filepath, data)
-
-    def preview(self) -> JSONPreview:
-        """Text of the JSON file, for `kedro viz`."""
-        return self._filepath.read_text(encoding="utf-8")
-
-
-class RecordDataset(JsonDataset):
-    """Kedro dataset of a dataclass instance, in JSON with floats to six significant digits.
+    """Kedro dataset of a JSON file: of a value, or of a dataclass instance.
 
     Example:
         ```yaml
         comparison:
-          type: compo_pipeline.datasets.catalog.RecordDataset
+          type: compo_pipeline.datasets.catalog.JsonDataset
           filepath: data/07_model_output/comparison.json
           record: compo_pipeline.evaluation.evaluate.Comparison
         ```
     """
 
     def __init__(
-        self,
-        *,
-        filepath: str,
-        record: str,
-        metadata: dict[str, Any] | None = None,
+        self, *, filepath: str, record: str | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
         """Name the file and its class.
 
         Args:
             filepath: the JSON file.
-            record: dotted path of the dataclass, which is imported when the file is read.
+            record: dotted path of the dataclass, which is imported when the file is read; its
+                floats have six significant digits. None: the file holds a plain value.
             metadata: for viewers.
         """
         super().__init__(filepath=filepath, metadata=metadata)
         self._record = record
 
     def load(self) -> Any:
-        """Read the instance from the JSON file.
+        """Read the value or instance from the JSON file.
 
         Raises:
             DatasetError: there is no such file, or it is damaged or of another version.
         """
-        return parse(load_obj(self._record), super().load(), self._filepath.name)
+        value = read_json(self._filepath)
+        if self._record is None:
+            return value
+        return parse(load_obj(self._record), value, self._filepath.name)
 
     def save(self, data: Any) -> None:
-        """Write the instance as JSON."""
-        super().save(record_json(data))
+        """Write the value or instance as JSON."""
+        write_json(self._filepath, data if self._record is None else record_json(data))
+
+    def preview(self) -> JSONPreview:
+        """Text of the JSON file, for `kedro viz`."""
+        return self._filepath.read_text(encoding="utf-8")
 
 
-class ReceivedJsonDataset(_PathDataset):
+class ReceivedJsonDataset(JsonDataset):
     """Kedro dataset of a JSON file that a user may provide; without it, an empty object."""
 
     def load(self) -> dict[str, Any]:
@@ -151,14 +135,6 @@ class ReceivedJsonDataset(_PathDataset):
         if not isinstance(content, dict):
             raise DatasetError(f"{path}: expected a JSON object, got {untrusted.shown(content)}")
         return content
-
-    def save(self, data: Any) -> None:
-        """Raise an error, as no pipeline may write this file.
-
-        Raises:
-            DatasetError: always.
-        """
-        raise DatasetError(f"{self._filepath} is written by no pipeline")
 
     def _exists(self) -> bool:
         """True, as a missing file is read as an empty object."""

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from compo_pipeline.configuration.settings import settings
@@ -76,9 +76,6 @@ class C2lipObjective:
 
     bias: float = SOFTMAX_TRAINED
     """Where logit_bias starts on a base that was trained with a softmax and has none."""
-
-    chunk: PositiveInt = 16
-    """Images that the xac loss attends to at a time; changes its memory, not its value."""
 
     trains: Towers = ("image", "text")
     """Towers that are trained."""
@@ -176,7 +173,7 @@ class C2lip(Method):
         if weights.npc:
             terms["npc"] = Term(concept.npc(images, phrases, matches, scale, bias), weights.npc)
         if self.uses_patches:
-            attended = concept.xac(patches, phrases, matches, scale, bias, self.objective.chunk)
+            attended = concept.xac(patches, phrases, matches, scale, bias)
             terms["xac"] = Term(attended, weights.xac)
         return terms
 

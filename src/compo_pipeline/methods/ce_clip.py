@@ -27,7 +27,7 @@ from compo_pipeline.losses.adaptive_ranking import (
 )
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers, embed_texts
-from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
+from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rules, TextNegatives
 
 _THRESHOLDS = "thresholds"
 
@@ -39,7 +39,7 @@ class CeClipViews(NegativeViews):
     Each rule is a kind with a threshold of its own.
     """
 
-    generators: tuple[Rule, ...] = (
+    generators: Rules = (
         "negclip",
         "replace_attribute",
         "replace_entity",

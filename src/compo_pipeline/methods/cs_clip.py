@@ -33,7 +33,7 @@ from compo_pipeline.methods.contract import (
     ViewContext,
     embed_texts,
 )
-from compo_pipeline.methods.negclip import NegativeViews, Rule
+from compo_pipeline.methods.negclip import NegativeViews, Rule, Rules
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
 from compo_pipeline.methods.views import from_table, single_view
 from compo_pipeline.storage.records import Caption, Parse, View
@@ -46,7 +46,7 @@ class CsClipViews(NegativeViews):
     Units are the entities and relations that a caption names.
     """
 
-    generators: tuple[Rule, ...] = ("negclip", "replace")
+    generators: Rules = ("negclip", "replace")
     """Rules for the negative of the whole caption, as for NegCLIP; the first that finds something
     writes it.
     """

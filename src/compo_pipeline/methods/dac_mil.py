@@ -15,10 +15,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.language.editing import Generated
@@ -31,7 +31,7 @@ from compo_pipeline.methods.contract import (
     ViewContext,
     embed_texts,
 )
-from compo_pipeline.methods.negclip import NegativeViews, Rule
+from compo_pipeline.methods.negclip import NegativeViews, Rules
 from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrastive_terms
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
 from compo_pipeline.methods.views import from_table, single_view
@@ -42,17 +42,11 @@ from compo_pipeline.storage.records import Caption, View
 class DacMilViews(NegativeViews):
     """Settings of DAC-MIL's views: a negative for the caption and for each drawn sentence."""
 
-    generators: tuple[Rule, ...] = ("replace",)
+    generators: Annotated[Rules, Field(max_length=1)] = ("replace",)
     """The rule that writes the negatives, as for NegCLIP; exactly one."""
 
     sentences: PositiveInt = 10
     """Sentences drawn for a caption in an epoch."""
-
-    def __post_init__(self) -> None:
-        """One rule."""
-        NegativeViews.__post_init__(self)
-        if len(self.generators) > 1:
-            raise ValueError(f"generators: expected one rule, got {list(self.generators)}")
 
 
 @settings

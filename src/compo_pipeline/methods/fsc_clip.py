@@ -23,14 +23,14 @@ from compo_pipeline.losses import contrastive
 from compo_pipeline.losses.calibrated import calibrated_loss
 from compo_pipeline.losses.local_alignment import AttentionNorm, local_scores
 from compo_pipeline.methods.contract import Encoder, LossTerms, Need, Term, Towers
-from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
+from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rules, TextNegatives
 
 
 @settings
 class FscClipViews(NegativeViews):
     """Settings of FSC-CLIP's views: three negatives a caption, one by each rule."""
 
-    generators: tuple[Rule, ...] = ("negclip", "replace", "bigram")
+    generators: Rules = ("negclip", "replace", "bigram")
 
 
 @settings

@@ -22,14 +22,14 @@ from compo_pipeline.losses import contrastive
 from compo_pipeline.losses.calibrated import calibrated_loss
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers, embed_texts
-from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
+from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rules, TextNegatives
 
 
 @settings
 class SnegViews(NegativeViews):
     """Settings of S-Neg's views: one swap in each caption."""
 
-    generators: tuple[Rule, ...] = ("swap",)
+    generators: Rules = ("swap",)
 
 
 @settings

@@ -33,7 +33,7 @@ from compo_pipeline.methods.contract import (
     ViewContext,
     embed_texts,
 )
-from compo_pipeline.methods.negclip import NegativeViews, Rule, TextNegatives
+from compo_pipeline.methods.negclip import NegativeViews, Rules, TextNegatives
 from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrastive_terms
 from compo_pipeline.storage.records import Caption
 
@@ -42,7 +42,7 @@ from compo_pipeline.storage.records import Caption
 class SvlcRViews(NegativeViews):
     """Settings of SVLC-R's views: one replaced word in each caption."""
 
-    generators: tuple[Rule, ...] = ("replace_attribute_or_verb",)
+    generators: Rules = ("replace_attribute_or_verb",)
 
 
 @settings

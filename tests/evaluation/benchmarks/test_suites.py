@@ -179,11 +179,7 @@ def test_sets_add_to_a_suite_change_and_remove_its_members() -> None:
     ] == BenchmarkSet(items=5, optional=False)
 
 
-def test_a_suite_may_be_a_list_of_ones_own() -> None:
-    found = enabled_sets(wanted(suite="mine", suites={"mine": ["coco", "valse"]}))
-    assert list(found) == ["coco", "valse"] and all(each.optional for each in found.values())
-    with pytest.raises(SettingsError, match=r"suites\.mine: .* 'koko'; did you mean 'coco'"):
-        from_files(wanted(root="/r", suite="mine", suites={"mine": ["koko"]}))
+def test_a_misspelt_suite_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"benchmarks\.suite: .* 'sparkl'; did you mean 'spar"):
         enabled_sets(wanted(suite="sparkl"))
 

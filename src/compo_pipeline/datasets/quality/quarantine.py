@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
 _SHOWN = 20  # bad rows of a rule that results and errors name
 _OF_IMAGES = "decode_error"
-_LEAKS = "leaks"
+_FIX = "Fix the data"
+# By the column of a rule that no setting may lift: such rows are useless whatever the rules are.
+_REMEDIES = {
+    _OF_IMAGES: "Download the images that are missing or damaged and run the same command, which "
+    "measures no other image again",
+    "leaks": "Give each split images of its own, or name the same file for several splits "
+    "(data.splits), which data.shares divides",
+    "sentences": "Change ingest.sentences.least_words or ingest.sentences.most_words",
+}
 _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 
 
@@ -224,36 +232,15 @@ def _describe_broken(rule: Mapping[str, Any]) -> str:
 def _advice(result: Mapping[str, Any]) -> str:
     """Sentence on how to change data or settings so that the data pass the checks."""
     broken = {name: rule for name, rule in result["rules"].items() if rule["broken_by"]}
-    # Unreadable images are useless whatever the rules are, and so are rows without a sentence;
-    # figures of images that trained are no figures.
-    needed = (_OF_IMAGES, "sentences", _LEAKS)
-    optional = [name for name, rule in broken.items() if rule["column"] not in needed]
-    ways = ["Fix the data"]
-    if any(rule["column"] == _LEAKS for rule in broken.values()):
-        ways = [
-            "Give each split images of its own, or name the same file for several splits "
-            "(data.splits), which data.shares divides"
-        ]
-    if any(
-        rule["column"] == _OF_IMAGES and "missing" in rule["expected"] for rule in broken.values()
-    ):
-        ways = [
-            "Download the images that are missing and run the same command, which measures no "
-            "other image again"
-        ]
-    if any(rule["column"] == "sentences" for rule in broken.values()):
-        ways.append("change ingest.sentences.least_words or ingest.sentences.most_words")
-    if optional:
+    ways = dict.fromkeys(_REMEDIES.get(rule["column"], _FIX) for rule in broken.values()) or {_FIX}
+    advice = "; or ".join(ways)
+    if optional := [name for name, rule in broken.items() if rule["column"] not in _REMEDIES]:
         name = max(optional, key=lambda name: broken[name]["broken_by"])
-        ways.append(
-            f"loosen or remove a rule (--params validation.rules.{name}=null, or null in "
-            "the environment's parameters.yml)"
+        advice += f"; or loosen or remove a rule (--params validation.rules.{name}=null)"
+    if result["bad"] == result["records"]:
+        return (
+            f"{advice}. Raising validation.tolerated_share does not help: no record is left to "
+            "train on."
         )
-    if result["bad"] < result["records"]:
-        share = math.ceil(100 * result["bad_share"]) / 100
-        ways.append(f"tolerate more (validation.tolerated_share={share:g})")
-        return f"{'; or '.join(ways)}."
-    return (
-        f"{'; or '.join(ways)}. Raising validation.tolerated_share does not help: no record "
-        "is left to train on."
-    )
+    share = math.ceil(100 * result["bad_share"]) / 100
+    return f"{advice}; or tolerate more (validation.tolerated_share={share:g})."

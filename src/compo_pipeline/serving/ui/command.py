@@ -99,7 +99,7 @@ def _draw_item(subtask: Subtask, seed: int) -> PageExample | None:
     items = [item for item in subtask.items if is_file_name(item.image)]
     for item in draw.sample(items, min(3, len(items))):
         try:
-            load(*subtask.image_location(item))
+            load(*subtask.image_locations(item)[0])
         except ImageError:
             continue
         return PageExample(subtask.path(item), (*item.positives, *item.negatives))
