@@ -131,7 +131,8 @@ class TensorStore:
     """
 
     def __init__(self, folder: Path | None, wanted: Container[str] | None = None) -> None:
-        self._folder, self._blocks = folder, list[Mapping[str, Tensor]]()
+        self._folder = folder
+        self._blocks: list[Mapping[str, Tensor]] = []
         self.rows: dict[str, int] = {}
         """Number of the row of each key, which they are in the order of."""
         for file in sorted(folder.glob("*.safetensors")) if folder else ():
