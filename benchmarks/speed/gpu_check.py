@@ -91,14 +91,10 @@ class Step:
 
     def __call__(self, number: int) -> float:
         """Take a step; its loss, for which the device is waited for."""
-        found: list[Any] = []
-
-        def loss() -> Iterator[Any]:
-            found.append(self.losses(self.batches[number % len(self.batches)]))
-            yield found[0]
-
-        self.optimizer.step(loss(), RATE)
-        return float(found[0].detach())
+        loss = self.losses(self.batches[number % len(self.batches)])
+        self.optimizer.backward(loss)
+        self.optimizer.step(RATE)
+        return float(loss.detach())
 
 
 @cache

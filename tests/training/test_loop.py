@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -291,8 +291,8 @@ def test_a_state_that_overflows_at_a_saving_step_is_not_saved(
     """Loss and gradient of the step are finite: only what they lead to is not."""
     state, step = tmp_path / "state.safetensors", AmpOptimizer.step
 
-    def overflowing(self: AmpOptimizer, losses: Iterable[Tensor], rate: float) -> Tensor:
-        norm, adamw = step(self, losses, rate), self._optimizer
+    def overflowing(self: AmpOptimizer, rate: float) -> Tensor:
+        norm, adamw = step(self, rate), self._optimizer
         scale = tiny.model.logit_scale
         weight = tiny.model.text_projection
         if adamw.state[weight]["step"] == 4:

@@ -87,16 +87,6 @@ def applied(
     return with_values(parameters, changes)
 
 
-def values_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that the current variant sets, by dotted key; empty for an undefined variant.
-
-    Args:
-        parameters: with `method`, `variant` and `variants`.
-    """
-    found, _ = _merged_values(parameters)
-    return {key: each.value for key, each in found.items()}
-
-
 def place_of(parameters: Mapping[str, Any], key: str) -> str:
     """YAML key of the named variant that sets a dotted key, for errors; empty if none does."""
     found, _ = _merged_values(parameters)

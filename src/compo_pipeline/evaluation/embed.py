@@ -91,8 +91,9 @@ class Embedded:
 
     def problem(self, subtask: Subtask, item: Item) -> str | None:
         """Why an image of an item could not be read; None if all images were read."""
-        found = (self.unreadable.get(str(path)) for path in subtask.paths(item))
-        return next(filter(None, found), None)
+        if not self.unreadable:
+            return None
+        return next(filter(None, map(self.unreadable.get, subtask.paths(item))), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +161,7 @@ class Embedder:
         for place in (
             p for task in self.subtasks for item in task.items for p in task.image_locations(item)
         ):
-            path = str(place[0] / place[1])
+            path = f"{place[0]}/{place[1]}"
             wanted[path] = place
             folders[place[0]].add(path)
         keys: dict[str, str] = {}

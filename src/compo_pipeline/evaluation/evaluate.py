@@ -383,9 +383,10 @@ def _audit_set(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded:
 
 def _degenerate_items(subtask: Subtask, tokens: Tokens) -> Iterator[DegenerateItem]:
     """Yield the items whose right and wrong texts are equal, or have equal tokens."""
+    rows = tokens.ids.numpy()
 
     def ids(text: str) -> bytes:
-        found: bytes = tokens.ids[tokens.index[text]].numpy().tobytes()
+        found: bytes = rows[tokens.index[text]].tobytes()
         return found
 
     if "retrieval" in subtask.protocols:

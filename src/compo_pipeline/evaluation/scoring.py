@@ -112,7 +112,7 @@ def _repeated_images(subtasks: Iterable[Subtask], embedded: Embedded) -> dict[st
     found: dict[str, dict[str, str]] = {}
     for task in subtasks:
         for item in task.items:
-            row = embedded.images.index.get(str(task.path(item)))
+            row = embedded.images.index.get(task.paths(item)[0])
             if row is not None:
                 name = first.setdefault((task.benchmark, row), item.image)
                 if name != item.image:
@@ -154,12 +154,11 @@ class _Scorer:
 
     def images(self, items: Iterable[Item]) -> NDArray[np.float32]:
         """Embeddings [n, D] of the items' own images."""
-        return self._images.rows_of(str(self.subtask.path(item)) for item in items)
+        return self._images.rows_of(self.subtask.paths(item)[0] for item in items)
 
     def all_images(self, items: Iterable[Item]) -> NDArray[np.float32]:
         """Embeddings [n, images, D] of each item's image and other images."""
-        paths = [[str(path) for path in self.subtask.paths(item)] for item in items]
-        return self._images.rows_of_groups(paths)
+        return self._images.rows_of_groups(list(map(self.subtask.paths, items)))
 
     def all_texts(self, items: Iterable[Item]) -> NDArray[np.float32]:
         """Embeddings [n, texts, D] of each item's positives and negatives."""

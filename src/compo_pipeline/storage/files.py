@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -179,13 +178,6 @@ def read_files(folder: Path) -> dict[str, bytes]:
     """Contents of all files below a folder, by path in it."""
     files = (file for file in sorted(folder.rglob("*")) if file.is_file())
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
-
-
-def files_of(write: FolderWriter) -> dict[str, bytes]:
-    """Contents of the files that a function writes into an empty folder, by path in it."""
-    with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder))
-        return read_files(Path(folder))
 
 
 def size_and_time(path: Path) -> tuple[int, int]:

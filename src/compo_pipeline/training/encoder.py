@@ -135,7 +135,7 @@ class ModelEncoder:
             with torch.set_grad_enabled(graph), self.compute.autocast():
                 return encode(pixels)
 
-        return self._in_parts(images, own, sum(self.ranks.gather_json(len(own))))
+        return self._in_parts(images, own, sum(self.ranks.gather_values(len(own))))
 
     def _map_texts(self, encode: _Encode, tokens: Tensor) -> tuple[Tensor, ...]:
         """Results of an encoding function for all texts; this process encodes its share."""
@@ -163,7 +163,7 @@ class ModelEncoder:
         columns = list(zip(*parts, strict=True))
         # Tokens of texts are cut to the longest text of each part.
         widths = [max(tensor.shape[1] for tensor in column) for column in columns]
-        longest = [max(width) for width in zip(*self.ranks.gather_json(widths), strict=True)]
+        longest = [max(width) for width in zip(*self.ranks.gather_values(widths), strict=True)]
         return tuple(
             self.ranks.gather(torch.cat([pad_rows(one, width) for one in column]), count)
             for column, width in zip(columns, longest, strict=True)

@@ -133,7 +133,7 @@ def features_of(
             keys = np.array([int(name, 16) for name in store.rows], np.uint64)
             tensors = {name: rows.to(device) for name, rows in store.tensors().items()}
             known = Features(ImageRows(keys), **tensors, pooled=pooled)
-        if ranks.world > 1 and len({*ranks.gather_json(digest(*known.rows.keys.tolist()))}) > 1:
+        if ranks.world > 1 and len({*ranks.gather_values(digest(*known.rows.keys.tolist()))}) > 1:
             known = NOTHING  # other hosts have other stores
         missing = images.without(known.rows)
         if not missing:

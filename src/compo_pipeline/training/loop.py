@@ -105,14 +105,15 @@ def fit(
         refuse_batch_norm(model)
     moments = adamw(model, settings.optimizer)
     optimizer = AmpOptimizer(moments, compute, settings.optimizer.clip_norm, ranks)
-    encoder = ModelEncoder(model, loaded.name, features, "image" in method.trains, compute)
+    whole = ModelEncoder(model, loaded.name, features, "image" in method.trains, compute)
 
     # Of a batch in groups each process has whole ones, and needs no rows of the others.
     group = settings.contrast_group
+    groups = 1 if group is None else batches.batch_size // group
     sharing = ranks if group is None else ALONE
     batches.preprocessor.ranks = sharing
     data: Dataset[Collated] = batches if group is None else Groups(batches, group, ranks)
-    loss_encoder = replace(encoder, ranks=sharing, microbatch=settings.microbatch)
+    encoder = replace(whole, ranks=sharing, microbatch=settings.microbatch)
 
     modules = {"model": model}
     best: dict[str, Tensor] = {}  # weights of the best validation
@@ -156,7 +157,7 @@ def fit(
     with meter, torch.random.fork_rng([device] if device.type == "cuda" else []):
         if validator is not None and done == 0:
             with evaluating(0) as base:
-                progress.curve.append({"step": 0, **validator(base, encoder)})
+                progress.curve.append({"step": 0, **validator(base, whole)})
             report(progress.curve[-1])
         loader = DataLoader(
             data,
@@ -176,13 +177,24 @@ def fit(
             torch.manual_seed(digest(batches.seed, "step", step - 1, *place))
             if method.memory_lasts_an_epoch and (step - 1) % batches.steps_per_epoch == 0:
                 encoder.memory.clear()
-            rate = learning_rate(step - 1, planned, settings.optimizer)
             losses: dict[str, Tensor] = {}
-            groups = [collated.batch] if group is None else collated.batch
-            count = 1 if group is None else batches.batch_size // group
-            norm = optimizer.step(_group_losses(method, loss_encoder, groups, count, losses), rate)
+            for batch in [collated.batch] if group is None else collated.batch:
+                terms = method.loss(encoder, moved(batch, device))
+                loss = torch.stack([weight * value for value, weight in terms.values()]).sum()
+                optimizer.backward(loss / groups)
+                named = {"loss": loss, **{name: value for name, (value, _) in terms.items()}}
+                if objective := method.objective_name(batch):
+                    named[objective] = loss
+                for name, value in named.items():
+                    losses[name] = losses.get(name, 0) + value.detach() / groups
             if group is not None and encoder.memory and ranks.world > 1:
-                raise _unshared_memory(method)
+                raise SettingsError(
+                    f"training.contrast_group: {method.name} carries values from one group to the "
+                    "next, which the processes do not share; expected null, or one process "
+                    "(training.distributed)"
+                )
+            rate = learning_rate(step - 1, planned, settings.optimizer)
+            norm = optimizer.step(rate)
             clamp_scale(model)
             pending.append({**losses, "gradient_norm": norm.detach()})
             progress.counts.update(collated.counts)
@@ -195,10 +207,10 @@ def fit(
                 shown = _read_losses(pending, progress, overflows, settings, state, ranks) or shown
             meter.advance(**shown, lr=rate)
             if logs or validates:
-                point = progress.add_point(lr=rate, scale=encoder.scale.item())
+                point = progress.add_point(lr=rate, scale=whole.scale.item())
                 if validates and validator is not None:
                     with evaluating(step) as evaluated:
-                        measured = validator(evaluated, encoder)
+                        measured = validator(evaluated, whole)
                     refuse_non_finite(measured, step - 1, state=state, advice=ADVICE)
                     point |= measured
                     if settings.keep == "best" and best_point(progress.curve, settings) is point:
@@ -229,40 +241,6 @@ def fit(
     return progress
 
 
-def _group_losses(
-    method: Method,
-    encoder: ModelEncoder,
-    groups: list[Any],
-    count: int,
-    sums: dict[str, Tensor],
-) -> Iterator[Tensor]:
-    """Yield the loss of each contrast group of a batch, and add its terms to `sums`.
-
-    Args:
-        method: computes the terms.
-        encoder: of the training.
-        groups: of this process.
-        count: number of groups of all processes.
-        sums: losses of the step by name.
-    """
-    for group in groups:
-        terms = method.loss(encoder, moved(group, encoder.compute.device))
-        total = torch.stack([weight * value for value, weight in terms.values()]).sum() / count
-        parts = {name: value / count for name, (value, _) in terms.items()}
-        objective = method.objective_name(group)
-        named = {objective: total} if objective else {}
-        for name, part in {"loss": total, **parts, **named}.items():
-            sums[name] = sums[name] + part.detach() if name in sums else part.detach()
-        yield total
-
-
-def _unshared_memory(method: Method) -> SettingsError:
-    return SettingsError(
-        f"training.contrast_group: {method.name} carries values from one group to the next, which "
-        "the processes do not share; expected null, or one process (training.distributed)"
-    )
-
-
 def _read_losses(
     pending: list[dict[str, Tensor]],
     progress: Progress,
@@ -283,7 +261,7 @@ def _read_losses(
     pending.clear()
     if settings.contrast_group is not None:
         # Each process trained on some groups; the norm of the gradient is equal in all.
-        together, steps = zip(*ranks.gather_json(steps), strict=True), []
+        together, steps = zip(*ranks.gather_values(steps), strict=True), []
         for parts in together:
             total: Counter[str] = Counter()
             for part in parts:

@@ -268,21 +268,20 @@ class AmpOptimizer:
         self._trained = [p for group in optimizer.param_groups for p in group["params"]]
         self.scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == "fp16")
 
-    def step(self, losses: Iterable[Tensor], rate: float) -> Tensor:
-        """Take an optimiser step on the sum of scalar losses, at a given learning rate.
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a scalar loss to those of the step, and free its graph."""
+        # A loss that is not finite may have a finite gradient: that is made NaN too, so that one
+        # check of the gradient covers both.
+        slope = torch.where(loss.isfinite(), 1.0, float("nan"))
+        with self._compute.attention():
+            self.scaler.scale(loss).backward(slope)  # type: ignore[no-untyped-call]
 
-        The graph of one is freed before the next one is asked for.
+    def step(self, rate: float) -> Tensor:
+        """Take an optimiser step at a given learning rate, by the gradients since the last one.
 
         Returns:
             The norm of the gradient before it was clipped.
         """
-        self._optimizer.zero_grad(set_to_none=True)
-        for loss in losses:
-            # A loss that is not finite may have a finite gradient: that is made NaN too, so that
-            # one check of the gradient covers both.
-            slope = torch.where(loss.isfinite(), 1.0, float("nan"))
-            with self._compute.attention():
-                self.scaler.scale(loss).backward(slope)  # type: ignore[no-untyped-call]
         self._ranks.sum_gradients(self._trained)
         self.scaler.unscale_(self._optimizer)
         norm = nn.utils.get_total_norm([p.grad for p in self._trained if p.grad is not None])
@@ -295,6 +294,7 @@ class AmpOptimizer:
             self._optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
         self.scaler.step(self._optimizer)
         self.scaler.update()
+        self._optimizer.zero_grad(set_to_none=True)
         return norm
 
     def overflow_is_normal(self) -> bool:

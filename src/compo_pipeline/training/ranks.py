@@ -2,13 +2,12 @@
 
 Every process computes the loss of the whole batch, from embeddings that each gives a share of.
 Gradients are therefore summed over the processes, not averaged: a process holds the part of the
-gradient that goes through the rows of its own share. What is small (counts, JSON) is exchanged in
-main memory, so that it does not wait for a GPU.
+gradient that goes through the rows of its own share. What is small (counts, progress) is exchanged
+in main memory, so that it does not wait for a GPU.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -107,27 +106,17 @@ class Ranks:
         for gradient, summed in zip(gradients, sums, strict=True):
             gradient.copy_(summed.view_as(gradient))
 
-    def gather_json(self, value: Any) -> list[Any]:
-        """List of the JSON-ready values of all processes, by rank."""
+    def gather_values(self, value: Value) -> list[Value]:
+        """List of the values of all processes, by rank."""
         if self.world == 1:
             return [value]
-        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        sizes = [torch.zeros(1, dtype=torch.long) for _ in range(self.world)]
-        dist.all_gather(sizes, torch.tensor([len(data)]))
-        longest = int(max(sizes))
-        parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
-        dist.all_gather(parts, torch.cat([data, data.new_zeros(longest - len(data))]))
-        return [
-            json.loads(bytes(part[: int(size)].tolist()))
-            for part, size in zip(parts, sizes, strict=True)
-        ]
+        found = [value] * self.world
+        dist.all_gather_object(found, value)
+        return found
 
     def from_first(self, find: Callable[[], Value]) -> Value:
-        """JSON-ready value that the first process computes and sends to all others."""
-        if self.world == 1:
-            return find()
-        found: Value = self.gather_json(find() if self.first else None)[0]
-        return found
+        """Value that the first process computes and sends to all others."""
+        return self.gather_values(find() if self.first else None)[0]  # type: ignore[return-value]
 
     def tensors_from_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Copies, in main memory, of the first process's tensors, by name.

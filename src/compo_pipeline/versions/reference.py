@@ -148,7 +148,7 @@ def _reference_table(
             len(items),
         )
     sentences = [item.positives[0] for item in readable]
-    images = embedded.images.rows_of(str(task.path(item)) for item in readable)  # [n, D]
+    images = embedded.images.rows_of(task.paths(item)[0] for item in readable)  # [n, D]
     texts = embedded.texts.rows_of(sentences)
     # Equal captions are no other ones.
     numbers = {text: number for number, text in enumerate(dict.fromkeys(sentences))}

@@ -357,7 +357,8 @@ def descend(
     Raises:
         TrainingError: the loss or its gradient is not finite; no weight has changed.
     """
-    norm = optimizer.step([loss], rate)
+    optimizer.backward(loss)
+    norm = optimizer.step(rate)
     figures = {"loss": loss.item(), "gradient_norm": norm.item()}
     if non_finite(figures) and not optimizer.overflow_is_normal():
         refuse_non_finite(figures, step, state=state, advice=_advice(key))

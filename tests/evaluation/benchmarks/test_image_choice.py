@@ -38,10 +38,8 @@ def values(
     texts: Mapping[str, list[float]],
 ) -> dict[str, float]:
     paths = {path for task in subtasks for item in task.items for path in task.paths(item)}
-    model = embedded(
-        {str(path): images[path.relative_to(subtasks[0].images).as_posix()] for path in paths},
-        texts,
-    )
+    root = f"{subtasks[0].images}/"
+    model = embedded({path: images[path.removeprefix(root)] for path in paths}, texts)
     return metric_values(score_model(subtasks, model, "m").rows)
 
 
