@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,20 +95,6 @@ class Embedded:
         return next(filter(None, map(self.unreadable.get, subtask.paths(item))), None)
 
 
-@dataclass(frozen=True, eq=False)
-class _PooledImages:
-    """Image features [n, W] of a tower before its projection, to be projected by other models.
-
-    `rows` [n, W] of the paths of `keys`; `trunk` is the tower's fingerprint without the projection,
-    `keys` the hash of each path's pixels, `unreadable` the reason of each path without one.
-    """
-
-    trunk: str
-    rows: Tensor
-    keys: Mapping[str, str]
-    unreadable: Mapping[str, str]
-
-
 @dataclass
 class Embedder:
     """Encodes the images and texts of subtasks for one model after another.
@@ -123,8 +108,14 @@ class Embedder:
     subtasks: Sequence[Subtask]
     settings: EvaluationSettings
     store: Path | None = None
-    _images: dict[str, tuple[Vectors, Mapping[str, str]]] = field(default_factory=dict)
-    _pooled: _PooledImages | None = None
+    # Of the last tower: one that trains differs at each validation.
+    _tower: str | None = None
+    _images: Vectors | None = None
+    # Of the last tower without its projection: a row of each distinct image; the hash by path.
+    _trunk: str | None = None
+    _pooled: Tensor = field(default_factory=lambda: torch.empty(0, 1))
+    _keys: Mapping[str, str] = field(default_factory=dict)
+    _unreadable: Mapping[str, str] = field(default_factory=dict)
     _tokens: dict[tuple[str, int], Tokens] = field(default_factory=dict)
 
     def __call__(self, loaded: LoadedModel, name: str) -> Embedded:
@@ -133,28 +124,47 @@ class Embedder:
         Raises:
             SettingsError: a folder has no readable image, or an embedding is not finite.
         """
-        if loaded.image_fingerprint not in self._images:
-            # Only the last tower's: one that trains differs at each validation.
-            self._images = {loaded.image_fingerprint: self._encode_images(loaded, name)}
-        images, unreadable = self._images[loaded.image_fingerprint]
+        if self._images is None or loaded.image_fingerprint != self._tower:
+            self._images = self._encode_images(loaded, name)
+            self._tower = loaded.image_fingerprint
         tokenizer = (tokenizer_fingerprint(loaded.tokenize), loaded.context_length)
         if tokenizer not in self._tokens:
             every = dict.fromkeys(text for task in self.subtasks for text in task.texts())
             self._tokens[tokenizer] = tokenize_texts(list(every), loaded.tokenize)
-        tokens = self._tokens[tokenizer]
+        tokens, unreadable = self._tokens[tokenizer], self._unreadable
         needed = dict.fromkeys(text for task in self.subtasks for text in task.texts(unreadable))
         texts = self._encode_texts(loaded, name, tokens, list(needed))
-        return Embedded(images, unreadable, texts, tokens)
+        return Embedded(self._images, unreadable, texts, tokens)
 
-    def _encode_images(self, loaded: LoadedModel, name: str) -> tuple[Vectors, Mapping[str, str]]:
-        """Encode all images, or project stored features; returns vectors and read errors."""
-        known = self._known(loaded, loaded.image_fingerprint, self.settings.image_precision)
-        projection, trunk = image_projection(loaded.model), None
+    @torch.inference_mode()
+    def _encode_images(self, loaded: LoadedModel, name: str) -> Vectors:
+        """Vectors of all images: what the tower pools of each, projected."""
+        projection, trunk = image_projection(loaded.model), loaded.image_fingerprint
         if projection is not None:
             state = loaded.model.state_dict()
             trunk = image_fingerprint(state, loaded.config, without=projection[1])
-        if self._pooled is not None and self._pooled.trunk == trunk:
-            return self._project_images(loaded, name, known, self._pooled)
+        compute = Compute(loaded.device, self.settings.image_precision)
+        if trunk != self._trunk:
+            # Where the projection is not known to come last, all of the tower is the trunk.
+            pool = encode_images if projection is None else pool_images
+            self._pool_images(loaded, name, compute, pool, self._known(trunk, compute))
+            self._trunk = trunk
+        rows = self._pooled
+        if projection is not None and len(rows):
+            with compute.autocast():
+                parts = torch.split(rows.to(loaded.device), self.settings.image_batch)
+                rows = torch.cat([project_images(loaded.model, part) for part in parts]).cpu()
+        return _vectors(self._keys, rows, name)
+
+    def _pool_images(
+        self,
+        loaded: LoadedModel,
+        name: str,
+        compute: Compute,
+        pool: Callable[[Any, Tensor], Tensor],
+        known: TensorStore,
+    ) -> None:
+        """Encode each distinct image that has no stored row by a tower without its projection."""
         wanted: dict[str, ImagePlace] = {}
         # A file may be of several: retrieval names COCO's, SugarCrepe its val2017.
         folders: defaultdict[Path, set[str]] = defaultdict(set)
@@ -166,21 +176,18 @@ class Embedder:
             folders[place[0]].add(path)
         keys: dict[str, str] = {}
         unreadable: dict[str, str] = {}
-        waiting: dict[str, tuple[str, Tensor]] = {}  # path and input, by key
-        pooled: dict[str, Tensor] = {}  # by key
+        waiting: dict[str, Tensor] = {}  # inputs by key
 
         def encode() -> None:
             if waiting:
-                paths, inputs = zip(*waiting.values(), strict=True)
-                embeddings, rows = self._forward(loaded, inputs, pools=trunk is not None)
-                _add(known, name, paths, keys, embeddings)
-                pooled.update(zip(waiting, rows, strict=True))
+                pixels = torch.stack(list(waiting.values())).to(loaded.device)
+                with compute.autocast():
+                    known.add(waiting, {"embeddings": pool(loaded.model, pixels).cpu()})
                 waiting.clear()
 
         what = f"{name}: encoding images"
-        for path, found in track(
-            self._decode_images(loaded, wanted, known.rows), len(wanted), what
-        ):
+        decoded = self._decode_images(loaded, wanted, known.rows)
+        for path, found in track(decoded, len(wanted), what):
             if isinstance(found, str):
                 unreadable[path] = found
                 continue
@@ -188,7 +195,7 @@ class Embedder:
             keys[path] = key
             # Images of equal pixels may be several files, or rows of one.
             if pixels is not None and key not in known.rows:
-                waiting.setdefault(key, (path, pixels))
+                waiting.setdefault(key, pixels)
             if len(waiting) == self.settings.image_batch:
                 encode()
         encode()
@@ -199,23 +206,7 @@ class Embedder:
                     f"benchmarks.images: none of the images below {folder} that the items name "
                     f"can be read (such as {path}: {unreadable[path]})"
                 )
-        # Of stored embeddings there are no pooled images.
-        if trunk is not None and pooled.keys() >= set(keys.values()):
-            rows = torch.stack([pooled[key] for key in keys.values()])
-            self._pooled = _PooledImages(trunk, rows, keys, unreadable)
-        return _vectors(known, keys), unreadable
-
-    def _project_images(
-        self, loaded: LoadedModel, name: str, known: TensorStore, pooled: _PooledImages
-    ) -> tuple[Vectors, Mapping[str, str]]:
-        """Project the stored pooled features of all images by a model's own projection."""
-        new = {key: row for row, key in enumerate(pooled.keys.values()) if key not in known.rows}
-        paths = list(pooled.keys)
-        for rows in torch.split(torch.tensor(list(new.values())), self.settings.image_batch):
-            with torch.inference_mode(), self._image_compute(loaded):
-                embeddings = project_images(loaded.model, pooled.rows[rows].to(loaded.device))
-            _add(known, name, [paths[row] for row in rows.tolist()], pooled.keys, embeddings.cpu())
-        return _vectors(known, pooled.keys), pooled.unreadable
+        self._pooled, self._keys, self._unreadable = _rows_of(known, keys), keys, unreadable
 
     def _decode_images(
         self, loaded: LoadedModel, wanted: Mapping[str, ImagePlace], known: Container[str]
@@ -238,31 +229,12 @@ class Embedder:
             yield from zip(wanted, ready, strict=True)
 
     @torch.inference_mode()
-    def _forward(
-        self, loaded: LoadedModel, inputs: Sequence[Tensor], *, pools: bool
-    ) -> tuple[Tensor, Iterable[Tensor]]:
-        """Encode a batch of images: embeddings [n, D], and features before the projection [n, W].
-
-        The latter are empty where the tower's projection is not known.
-        """
-        pixels = torch.stack(list(inputs)).to(loaded.device)
-        with self._image_compute(loaded):
-            if not pools:
-                return encode_images(loaded.model, pixels).cpu(), [torch.empty(0)] * len(inputs)
-            pooled = pool_images(loaded.model, pixels)
-            return project_images(loaded.model, pooled).cpu(), pooled.cpu()
-
-    def _image_compute(self, loaded: LoadedModel) -> AbstractContextManager[Any]:
-        """Context manager: autocast to the precision in which images are encoded."""
-        return Compute(loaded.device, self.settings.image_precision).autocast()
-
-    @torch.inference_mode()
     def _encode_texts(
         self, loaded: LoadedModel, name: str, tokens: Tokens, texts: Sequence[str]
     ) -> Vectors:
         """Encode the distinct texts that have no stored embedding; returns the vectors of all."""
-        device = loaded.device
-        known = self._known(loaded, loaded.fingerprint, self.settings.text_precision)
+        compute = Compute(loaded.device, self.settings.text_precision)
+        known = self._known(loaded.fingerprint, compute)
         ids = tokens.ids[[tokens.index[text] for text in texts]]
         # Texts of equal tokens have one embedding: they tie exactly.
         keys = {
@@ -270,51 +242,45 @@ class Embedder:
             for text, row in zip(texts, ids.numpy(), strict=True)
         }
         missing = {key: row for row, key in enumerate(keys.values()) if key not in known.rows}
-        rows = torch.tensor(list(missing.values()), dtype=torch.long)
+        own, rows = list(keys.values()), torch.tensor(list(missing.values()), dtype=torch.long)
         # Sorted by length: a batch is as long as its longest text.
         rows = rows[torch.argsort(_text_lengths(ids[rows]))]
         batches = torch.split(rows, TEXT_BATCH) if len(rows) else ()
         for chosen in track(batches, len(batches), f"{name}: encoding batches of texts"):
-            with Compute(device, self.settings.text_precision).autocast():
-                encoded = encode_texts(loaded.model, ids[chosen].to(device)).cpu()
-            _add(known, name, [texts[row] for row in chosen.tolist()], keys, encoded)
-        return _vectors(known, keys)
+            with compute.autocast():
+                encoded = encode_texts(loaded.model, ids[chosen].to(loaded.device)).cpu()
+            known.add([own[row] for row in chosen.tolist()], {"embeddings": encoded})
+        return _vectors(keys, _rows_of(known, keys), name)
 
-    def _known(self, loaded: LoadedModel, fingerprint: str, precision: str) -> TensorStore:
-        """The store of a model's or image tower's embeddings, by the hash of what is embedded."""
-        key = digest("embeddings", fingerprint, precision, loaded.device.type)
+    def _known(self, fingerprint: str, compute: Compute) -> TensorStore:
+        """The store of a model's or tower's embeddings, by the hash of what is embedded."""
+        key = digest("embeddings", fingerprint, compute.precision, compute.device.type)
         return TensorStore(self.store / f"{key:016x}" if self.store else None)
 
 
-def _add(
-    known: TensorStore,
-    model: str,
-    names: Iterable[str],
-    keys: Mapping[str, str],
-    embeddings: Tensor,
-) -> None:
-    """Add the embeddings [n, D] of n images or texts, under the hash of each.
+def _rows_of(known: TensorStore, keys: Mapping[str, str]) -> Tensor:
+    """Rows [n, D] of the distinct inputs among named ones, by the hash of each; stores new ones."""
+    known.save()
+    if not keys:
+        return torch.empty(0, 1)
+    return known.tensors()["embeddings"][[known.rows[key] for key in dict.fromkeys(keys.values())]]
+
+
+def _vectors(keys: Mapping[str, str], rows: Tensor, model: str) -> Vectors:
+    """Vectors of named inputs, from the hash of each input and the rows of distinct inputs.
 
     Raises:
         SettingsError: one is not finite, whose cosines would count as wrong answers.
     """
-    for name, finite in zip(names, embeddings.isfinite().all(dim=1).tolist(), strict=True):
-        if not finite:
-            raise SettingsError(
-                f"model: the embedding of {shown(name)} under '{model}' is not finite; "
-                "its weights cannot be scored"
-            )
-    known.add([keys[name] for name in names], {"embeddings": embeddings})
-
-
-def _vectors(known: TensorStore, keys: Mapping[str, str]) -> Vectors:
-    """The embeddings of named inputs, found by the hash of each; stores new ones."""
-    known.save()
-    if not keys:
-        return Vectors(np.empty((0, 1), dtype=np.float32), {})
     distinct = {key: row for row, key in enumerate(dict.fromkeys(keys.values()))}
-    rows = known.tensors()["embeddings"][[known.rows[key] for key in distinct]]
-    return Vectors(rows.numpy(), {name: distinct[key] for name, key in keys.items()})
+    index = {name: distinct[key] for name, key in keys.items()}
+    spoilt = set((~rows.isfinite().all(dim=1)).nonzero().flatten().tolist())
+    if name := next((name for name, row in index.items() if row in spoilt), None):
+        raise SettingsError(
+            f"model: the embedding of {shown(name)} under '{model}' is not finite; its weights "
+            "cannot be scored"
+        )
+    return Vectors(rows.numpy(), index)
 
 
 def tokenize_texts(texts: Sequence[str], tokenize: Any) -> Tokens:
