@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.evaluation.fingerprints import ScoresFingerprint, scores_fingerprints
+from compo_pipeline.evaluation.evaluate import ScoresFingerprint, scores_fingerprints
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits
 

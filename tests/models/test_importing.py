@@ -167,15 +167,6 @@ def test_what_cannot_be_imported_is_told_by_option(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_tower_without_weights_is_told_in_one_line(tmp_path: Path) -> None:
-    for tower in ("vision-encoder", "text-encoder"):
-        (tmp_path / "towers" / tower).mkdir(parents=True)
-        (tmp_path / "towers" / tower / "config.json").write_text("{}")
-    told = r"^\S*vision-encoder/model\.safetensors: cannot be read \(No such file or directory\)$"
-    with pytest.raises(SettingsError, match=told):
-        import_model(ImportRequest(str(tmp_path / "towers")), tmp_path / "new")
-
-
 def test_a_tokenizer_of_a_file_is_named_by_its_own_path(
     siglip_tokenizer: Path, tiny_clip: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
+from compo_pipeline.evaluation.evaluate import ScoresFingerprint
 from compo_pipeline.storage.records import Score
 from compo_pipeline.versions import promotion
 from compo_pipeline.versions.evidence import Evidence, EvidenceTables

@@ -14,7 +14,7 @@ from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
-from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
+from compo_pipeline.evaluation.evaluate import ScoresFingerprint
 from compo_pipeline.storage.records import Score, ScoredItem, to_table
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.tracking import runs as tracking

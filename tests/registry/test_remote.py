@@ -22,8 +22,7 @@ from PIL import Image
 from tests.waiting import until
 
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
+from compo_pipeline.evaluation.evaluate import Comparison, ScoresFingerprint
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load

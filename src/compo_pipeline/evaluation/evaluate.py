@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -28,11 +28,16 @@ from compo_pipeline.evaluation.comparison import (
     run_pairs,
 )
 from compo_pipeline.evaluation.conclusions import summary_lines
-from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, count_overlaps
+from compo_pipeline.evaluation.contamination import (
+    Overlap,
+    TrainingRows,
+    count_overlaps,
+    images_hash,
+    items_hash,
+)
 from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
-from compo_pipeline.evaluation.fingerprints import ScoresFingerprint, scores_fingerprints
 from compo_pipeline.evaluation.metrics import benchmark_labels
-from compo_pipeline.evaluation.scoring import score_model
+from compo_pipeline.evaluation.scoring import SCORING, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices, scored_items
 from compo_pipeline.models.loading import LoadedModel, load
@@ -99,6 +104,32 @@ class ComparedModel:
     label: str
     weights: str = ""
     fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoresFingerprint:
+    """What a benchmark's scores depend on: items, images, version of scoring and settings.
+
+    Weights and versions of libraries are left out.
+
+    Attributes:
+        benchmark: its name.
+        items: of all its items, as its adapter reads them, and how images are turned.
+        images: of their images' bytes.
+        code: version of scoring (`scoring.SCORING`).
+        settings: precision of the towers and kind of device.
+    """
+
+    benchmark: str
+    items: str
+    images: str
+    code: str
+    settings: Mapping[str, str]
+
+    def differences(self, other: ScoresFingerprint) -> list[str]:
+        """Names of the fields in which two fingerprints differ."""
+        ours, theirs = asdict(self), asdict(other)
+        return [name for name in ours if ours[name] != theirs[name]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +341,28 @@ def compare_run(
         suite=benchmarks.suite or "",
         not_run=not_run_labels(benchmarks),
     )
+
+
+def scores_fingerprints(
+    subtasks: Sequence[Subtask], settings: EvaluationSettings
+) -> list[ScoresFingerprint]:
+    """Fingerprint of each benchmark's scores, as they would be computed on this machine."""
+    kind = choose_device(settings.device, key="evaluation.device").type
+    precision = {"image": settings.image_precision, "text": settings.text_precision}
+    code = str(SCORING)
+    by_benchmark: dict[str, list[Subtask]] = {}
+    for task in subtasks:
+        by_benchmark.setdefault(task.benchmark, []).append(task)
+    return [
+        ScoresFingerprint(
+            benchmark=name,
+            items=items_hash(own),
+            images=images_hash(own),
+            code=code,
+            settings={"device": kind, **precision},
+        )
+        for name, own in by_benchmark.items()
+    ]
 
 
 def loaders(

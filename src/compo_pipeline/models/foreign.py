@@ -7,7 +7,9 @@ asks for it. So keys are refused that are not known to describe a network.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +18,10 @@ from compo_pipeline.storage.untrusted import read_json, shown
 
 # Keys with which transformers and diffusers run a folder's own Python files.
 _CODE = frozenset({"auto_map", "trust_remote_code", "custom_generate"})
-# The keys that each part of an open_clip_config.json may have.
-_KEYS = {
-    "model_cfg": """
-        embed_dim vision_cfg text_cfg multimodal_cfg quick_gelu custom_text init_logit_scale
-        init_logit_bias nonscalar_logit_scale
-    """,
-    "model_cfg.vision_cfg": """
-        layers width head_width mlp_ratio patch_size image_size ls_init_value patch_dropout
-        attentional_pool attn_pooler_queries attn_pooler_heads no_ln_pre pos_embed_type
-        final_ln_after_pool pool_type output_tokens act_kwargs norm_kwargs block_type qk_norm
-        scaled_cosine_attn scale_heads scale_attn_inner scale_attn scale_fc timm_model_name
-        timm_model_pretrained timm_pool timm_proj timm_proj_bias timm_drop timm_drop_path
-    """,
-    "model_cfg.text_cfg": """
-        context_length vocab_size width heads layers mlp_ratio ls_init_value embed_cls pad_id eos_id
-        no_causal_mask pool_type final_ln_after_pool proj_bias proj_type output_tokens act_kwargs
-        norm_kwargs block_type qk_norm scaled_cosine_attn scale_heads scale_attn_inner scale_attn
-        scale_fc hf_tokenizer_name tokenizer_mode tokenizer_kwargs hf_model_name hf_model_pretrained
-        hf_proj_type hf_pooler_type
-    """,
-    "model_cfg.text_cfg.tokenizer_kwargs": """
-        clean strip_sep_token language reduction_mask additional_special_tokens
-    """,
-    "preprocess_cfg": "size mode mean std interpolation resize_mode fill_color",
-}
+# Of a tokenizer's arguments, those that name no code and no file.
+_TOKENIZER_KEYS = frozenset(
+    ("clean", "strip_sep_token", "language", "reduction_mask", "additional_special_tokens")
+)
 # Names with a colon (`hf-hub:`, `local-dir:`) read other configurations.
 _TIMM_NAME = re.compile(r"\w[\w.]*")
 
@@ -67,8 +48,7 @@ def read_config(path: Path) -> dict[str, Any]:
         SettingsError: it cannot be read, or holds such a key; names the file and the key.
     """
     config = read_object(path)
-    for part, names in _KEYS.items():
-        known = names.split()
+    for part, known in _known_keys().items():
         values: Any = config
         for name in part.split("."):
             values = values.get(name) or {}
@@ -78,10 +58,29 @@ def read_config(path: Path) -> dict[str, Any]:
             if key not in known:
                 raise SettingsError(
                     f"{path}: {part}.{key} is not known to be safe{nearest(key, known)} "
-                    f"(known: {', '.join(known)})"
+                    f"(known: {', '.join(sorted(known))})"
                 )
     _check_names(config.get("model_cfg", {}), path)
     return config
+
+
+def _known_keys() -> dict[str, Set[str]]:
+    """The keys that open_clip's classes know, by part of an open_clip_config.json."""
+    from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
+    from open_clip.transform import PreprocessCfg
+
+    whole = signature(CLIP).parameters.keys() - {"cast_dtype", "output_dict"}
+    vision, text, preprocess = (
+        {field.name for field in fields(kind)}
+        for kind in (CLIPVisionCfg, CLIPTextCfg, PreprocessCfg)
+    )
+    return {
+        "model_cfg": whole | {"custom_text", "multimodal_cfg"},
+        "model_cfg.vision_cfg": vision,
+        "model_cfg.text_cfg": text,
+        "model_cfg.text_cfg.tokenizer_kwargs": _TOKENIZER_KEYS,
+        "preprocess_cfg": preprocess,
+    }
 
 
 def refuse_code(folder: Path, what: str) -> None:

@@ -31,7 +31,6 @@ from compo_pipeline.storage.hashing import file_hash
 
 # Options of weights files, which a folder has none of.
 _OF_FILES = ("weights", "layout", "mixed_with", "quick_gelu", "seed")
-_DESCRIPTIONS = ("*.json", "*.txt", "*.model", "*/config.json")
 # Names of settings in messages of code that loads models for runs, too.
 _OPTIONS = {"model.name": "SOURCE", "model.pretrained": "--weights"}
 # SigLIP's texts are filled up with </s> (big_vision: pad_value=1), though <pad> is a token too.
@@ -93,7 +92,7 @@ def import_model(request: ImportRequest, folder: Path) -> None:
     ):
         conversion = _conversion(request, folder.name)
         tokenizer = tokenizer_files(request.tokenizer)
-        described = _import_record(request, conversion, tokenizer)
+        described = _import_record(request, conversion)
         taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
         if taken and not (folder.is_dir() and "imported" in weights.read_record(folder)):
             raise SettingsError(f"FOLDER: {folder} is there and of no import; name a new one")
@@ -207,37 +206,16 @@ def _architecture_conversion(request: ImportRequest, name: str) -> _Conversion:
     return _Conversion(parts, length, file, layout.share)
 
 
-def _import_record(
-    request: ImportRequest, conversion: _Conversion, tokenizer: Path | None
-) -> dict[str, Any]:
-    """Record of an import: the request, hashes of the source files, and package versions."""
-    parts = conversion.parts
-    files: dict[str, Path] = {}
-    if parts.weights is not None and parts.weights.is_dir():
-        files |= {
-            f"weights/{file.parent.name}": file
-            for file in hf_import.tower_weights_files(parts.weights)
-        }
-    elif parts.weights is not None:
-        files["weights"] = parts.weights
-    if conversion.mixed_with is not None:
-        files["mixed_with"] = conversion.mixed_with
-    for label, place in (("source", parts.folder), ("tokenizer", tokenizer)):
-        if place is not None and place.is_file():
-            files[label] = place
-        elif place is not None:
-            found = sorted({file for kind in _DESCRIPTIONS for file in place.glob(kind)})
-            files |= {f"{label}/{file.relative_to(place)}": file for file in found}
-    try:
-        digests = {label: file_hash(file) for label, file in files.items()}
-    except OSError as error:
-        raise SettingsError(f"{error.filename}: cannot be read ({error.strerror})") from error
+def _import_record(request: ImportRequest, conversion: _Conversion) -> dict[str, Any]:
+    """Record of an import: the request, hashes of the weights files, and package versions."""
+    files = {"weights": conversion.parts.weights, "mixed_with": conversion.mixed_with}
+    packages = ("compo-pipeline", "open_clip_torch", "torch")
     return {
         **asdict(request),
-        "sha256": digests,
-        "versions": {
-            name: version(name) for name in ("compo-pipeline", "open_clip_torch", "torch")
+        "sha256": {
+            name: file_hash(file) for name, file in files.items() if file and file.is_file()
         },
+        "versions": {name: version(name) for name in packages},
     }
 
 

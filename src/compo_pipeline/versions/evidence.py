@@ -22,7 +22,7 @@ import pyarrow as pa
 from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, renamed
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
+from compo_pipeline.evaluation.evaluate import ScoresFingerprint
 from compo_pipeline.storage.files import write_json
 from compo_pipeline.storage.parquet import write_parquet
 from compo_pipeline.storage.records import Score, ScoredItem, schema
