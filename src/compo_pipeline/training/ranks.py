@@ -125,15 +125,10 @@ class Ranks:
         """
         if self.world == 1:
             return dict(tensors)
-        names = self.from_first(
-            lambda: {
-                name: [str(one.dtype).removeprefix("torch."), *one.shape]
-                for name, one in tensors.items()
-            }
-        )
+        kinds = self.from_first(lambda: {n: (one.shape, one.dtype) for n, one in tensors.items()})
         received = {}
-        for name, (kind, *shape) in names.items():
-            tensor = torch.empty(shape, dtype=getattr(torch, kind))
+        for name, (shape, kind) in kinds.items():
+            tensor = torch.empty(shape, dtype=kind)
             if self.first:
                 tensor.copy_(tensors[name])
             dist.broadcast(tensor, 0)
