@@ -125,7 +125,6 @@ def test_untrained_models_miss_what_no_negative_asks_for(
     # The recipe of generated data is an environment that is there.
     recipe = diagnoses["a"]["recipe"]["env"]
     assert f"--env={recipe}" in html and (project / "conf" / recipe).is_dir()
-    assert not (report / "environment").exists()
 
 
 def test_without_foils_there_is_no_diagnosis(catalog: Callable[..., DataCatalog]) -> None:

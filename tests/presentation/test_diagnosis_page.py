@@ -1,4 +1,4 @@
-"""The page of diagnoses, and the environments beside it."""
+"""The page of diagnoses, with the settings that they advise."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 import yaml
 from rich.console import Console
 
-from compo_pipeline.configuration.settings import with_values
 from compo_pipeline.diagnosis.advice import Step
 from compo_pipeline.diagnosis.diagnose import Diagnosis
 from compo_pipeline.diagnosis.weaknesses import KindResult
@@ -27,7 +26,6 @@ RESULT = KindResult(
     "swapped_objects",
     0.0,
 )
-KINDS = ("globals", "parameters")
 STEPS = (
     Step("method", "negclip", "of <all> methods"),
     Step("negclip.views.generators", ["swap"], "more"),
@@ -48,25 +46,21 @@ def test_the_page_says_what_is_weak_and_what_to_change(
     found = Diagnosis((RESULT,), missed, missed, None, steps, 100, 90)
     diagnoses = {"ours": found}
     models = {"ours": {"name": "ViT-B-32", "pretrained": "mine"}}
-    files = diagnosis_page.files(diagnoses, models, {"command": "kedro run"}, CommandOptions())
+    options = CommandOptions("coco", {"seed": 3, "variant": "lora", "training": {"epochs": 2}})
+    files = diagnosis_page.files(diagnoses, models, {"command": "kedro run"}, options)
     page = str(files[diagnosis_page.PAGE])
     approved(f"diagnosis_{len(steps)}", page)
     assert "ours: Missed and seldom asked for: swapped objects." in page
     assert "\N{MINUS SIGN}6%" in page
-    assert ("conf/advised" in page) == bool(steps)
-    written = {name for name in files if name.startswith("environment/ours/")}
-    assert written == ({f"environment/ours/{name}.yml" for name in KINDS} if steps else set())
     console = Console(record=True, width=100)
     diagnosis_page.show(diagnoses, console)
     assert "swapped objects" in console.export_text()
-    assert yaml.safe_load(found.yaml) == (with_values({}, found.advice) if steps else None)
     if steps:
         assert "of &lt;all&gt; methods" in page
-        written = yaml.safe_load(files["environment/ours/parameters.yml"])
-        assert written == {
-            "negclip": {"views": {"generators": ["swap"]}},
-            "training": {"epochs": 23, "wise_ft": {"ratio": "auto"}},
-            "model": {"name": "ViT-B-32", "pretrained": "mine"},
-        }
-        named = yaml.safe_load(files["environment/ours/globals.yml"])
-        assert named == {"method": "negclip", "variant": "advised"}
+        advised = {step.key: step.value for step in steps if step.key != "method"}
+        assert yaml.safe_load(found.yaml) == {"variants": {"all": {"advised": advised}}}
+        model = {"model.name": "ViT-B-32", "model.pretrained": "mine"}
+        assert found.command(options, model) == (
+            "kedro run --pipeline=train_eval --env=coco --params seed=3,variant=lora+advised,"
+            "model.name=ViT-B-32,model.pretrained=mine,method=negclip"
+        )

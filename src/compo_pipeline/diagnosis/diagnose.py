@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from compo_pipeline.configuration import variants
+from compo_pipeline.configuration.settings import leaves
 from compo_pipeline.datasets.generators import Recipe
 from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise, join_kinds
 from compo_pipeline.diagnosis.weaknesses import (
@@ -20,6 +22,11 @@ from compo_pipeline.diagnosis.weaknesses import (
     worst,
 )
 from compo_pipeline.evaluation.comparison import Row
+from compo_pipeline.run.next_steps import kedro_run
+from compo_pipeline.run.provenance import CommandOptions
+
+ADVISED = "advised"
+"""Variant with the advised settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +65,31 @@ class Diagnosis:
         return f"{found} The advice is for {join_kinds(self.first)}."
 
     @property
-    def advice(self) -> dict[str, Any]:
-        """The advised values of settings, by dotted key."""
-        return {step.key: step.value for step in self.steps}
-
-    @property
     def yaml(self) -> str:
-        """The advised settings as YAML, each with its reason in a comment before it."""
-        return "\n".join(_yaml_lines({step.key: step for step in self.steps}))
+        """The advised settings as an entry of `variants`, each with its reason in a comment."""
+        lines = [f"{variants.KEY}:", f"  {variants.ALL}:", f"    {ADVISED}:"]
+        for step in self.steps:
+            value = yaml.safe_dump([step.value], default_flow_style=True, width=math.inf)
+            # A variant names no method: the command does.
+            hidden = "# " if step.key == "method" else ""
+            entry = f"{hidden}{step.key}: {value.strip()[1:-1]}"
+            lines += [f"      # {step.reason}", f"      {entry}"]
+        return "\n".join(lines)
+
+    def command(self, options: CommandOptions, values: Mapping[str, Any]) -> str:
+        """Command line that trains with the advised settings, once their entry is in `variants`.
+
+        Args:
+            options: of the run.
+            values: further parameters, by dotted key.
+        """
+        advice = {step.key: step.value for step in self.steps}
+        given = {key: value for key, value in leaves(options.params) if key not in advice}
+        own = str(given.get("variant", "default"))
+        variant = ADVISED if own == "default" else f"{own}{variants.PLUS}{ADVISED}"
+        method = {"method": advice["method"]} if "method" in advice else {}
+        params = {**given, **values, **method, "variant": variant}
+        return kedro_run("train_eval", options.env, params)
 
     @property
     def rule(self) -> str:
@@ -105,18 +129,3 @@ def diagnose(
         asked.captions,
         asked.negatives,
     )
-
-
-def _yaml_lines(steps: Mapping[str, Step], indent: str = "") -> Iterator[str]:
-    """Yield nested YAML lines for steps, by the remaining parts of their dotted keys."""
-    groups: dict[str, dict[str, Step]] = {}
-    for key, step in steps.items():
-        name, _, rest = key.partition(".")
-        groups.setdefault(name, {})[rest] = step
-    for name, inner in groups.items():
-        if leaf := inner.get(""):
-            flow = yaml.safe_dump([leaf.value], default_flow_style=True, width=math.inf)
-            yield from (f"{indent}# {leaf.reason}", f"{indent}{name}: {flow.strip()[1:-1]}")
-        else:
-            yield f"{indent}{name}:"
-            yield from _yaml_lines(inner, f"{indent}  ")

@@ -1,27 +1,19 @@
-"""Diagnoses for readers: their page, their part of a report, and environments as advised."""
+"""Diagnoses for readers: their page, and their part of a report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from compo_pipeline.diagnosis.diagnose import Diagnosis
-from compo_pipeline.diagnosis.environment import write_environment
 from compo_pipeline.presentation.pages import Cell, CellLike, List, Page, Section, Table, Text
 from compo_pipeline.presentation.tables import difference_cell, estimate_cell, print_table
 from compo_pipeline.run.console import terminal
 from compo_pipeline.run.provenance import CommandOptions
-from compo_pipeline.storage.files import files_of
 
 PAGE = "diagnosis.html"
-ENVIRONMENT = "environment"
-"""Folder of advised settings."""
-CONF = Path("conf")
-ADVISED = "advised"
-"""Variant of the environment with the advised settings."""
 
 
 def files(
@@ -30,7 +22,7 @@ def files(
     facts: Mapping[str, str],
     command: CommandOptions,
 ) -> dict[str, str | bytes]:
-    """The page with the diagnoses of several models, and an environment for each with advice.
+    """The page with the diagnoses of several models.
 
     Args:
         diagnoses: by the model's name.
@@ -38,44 +30,25 @@ def files(
         facts: about the run.
         command: options of the run.
     """
-    made: dict[str, str | bytes] = {}
     sections: list[Section] = []
     for name, one in diagnoses.items():
-        place = f"{ENVIRONMENT}/{name}"
-        sections += diagnosis_sections(one, name, place)
         base = {f"model.{key}": value for key, value in models[name].items()}
-        advised = advised_files(one, command, base)
-        made |= {f"{place}/{file}": content for file, content in advised.items()}
+        sections += diagnosis_sections(one, name, command, base)
     over = "What each model misses, what training would ask for, and what to change"
     summary = [f"{name}: {one.sentence}" for name, one in diagnoses.items()]
-    return made | Page("Diagnosis", over, sections, summary, facts).files(PAGE)
+    return Page("Diagnosis", over, sections, summary, facts).files(PAGE)
 
 
-def advised_files(
-    diagnosis: Diagnosis, command: CommandOptions, base: Mapping[str, Any]
-) -> dict[str, bytes]:
-    """A Kedro environment with the settings that a diagnosis advises; no file without advice.
-
-    Args:
-        diagnosis: with the settings.
-        command: options of the run.
-        base: further values by dotted key.
-    """
-    if not diagnosis.steps:
-        return {}
-    values = {**base, **diagnosis.advice, "variant": ADVISED}
-    return files_of(
-        lambda folder: write_environment(folder, CONF, command.env, command.params, values)
-    )
-
-
-def diagnosis_sections(diagnosis: Diagnosis, title: str, environment: str) -> list[Section]:
+def diagnosis_sections(
+    diagnosis: Diagnosis, title: str, command: CommandOptions, base: Mapping[str, Any]
+) -> list[Section]:
     """The part of a page about a diagnosis; none where no foils were scored.
 
     Args:
         diagnosis: of a model.
         title: heading of the part.
-        environment: folder of the advised settings beside the page.
+        command: options of the run.
+        base: further parameters of a training as advised, by dotted key.
     """
     if not diagnosis.kinds:
         return []
@@ -85,8 +58,9 @@ def diagnosis_sections(diagnosis: Diagnosis, title: str, environment: str) -> li
     ]
     if diagnosis.steps:
         text = (
-            f"With the settings of this run, these are the files of the folder `{environment}` "
-            "beside this page: copy it to `conf/advised` and run `kedro run --env=advised`."
+            "With these settings in a file of the run's environment in `conf`, such as "
+            "`parameters_advised.yml`, this trains as advised: "
+            f"`{diagnosis.command(command, base)}`"
         )
         sections.append(Text(text, diagnosis.yaml))
     return sections

@@ -14,11 +14,7 @@ from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summa
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import aggregate_rows, published_results
 from compo_pipeline.presentation import pages, plots, tables
-from compo_pipeline.presentation.diagnosis_page import (
-    ENVIRONMENT,
-    advised_files,
-    diagnosis_sections,
-)
+from compo_pipeline.presentation.diagnosis_page import diagnosis_sections
 from compo_pipeline.run.provenance import Site
 
 PAGE = "report.html"
@@ -73,7 +69,7 @@ def files(
     links: Sequence[pages.Link],
     site: Site,
 ) -> dict[str, str | bytes]:
-    """The page of a run, its plots with tables, and the environment that is advised.
+    """The page of a run, and its plots with tables.
 
     Args:
         comparison: of the run's models.
@@ -92,7 +88,7 @@ def files(
         tables.headline_table(comparison, {tables.DETECTABLE: tables.least_detectable}),
         *tables.aggregates_table(aggregate_rows(comparison), [*labels.values()]),
         *foils,
-        *diagnosis_sections(diagnosis, "Diagnosis", ENVIRONMENT),
+        *diagnosis_sections(diagnosis, "Diagnosis", site.command, {}),
         *plots.subtasks(rows, labels),
         _tests_table(comparison),
         *_slices_table(comparison),
@@ -133,12 +129,8 @@ def files(
         links,
         site.run("NAME"),
     )
-    advised = advised_files(diagnosis, site.command, {})
-    return {
-        **page.files(PAGE),
-        **{f"plots/{name}": text for name, text in _plotted(rows, curves)},
-        **{f"{ENVIRONMENT}/{name}": content for name, content in advised.items()},
-    }
+    plotted = {f"plots/{name}": text for name, text in _plotted(rows, curves)}
+    return {**page.files(PAGE), **plotted}
 
 
 def _plotted(rows: Sequence[Row], curves: pd.DataFrame) -> Iterator[tuple[str, str]]:

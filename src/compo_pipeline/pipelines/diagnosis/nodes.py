@@ -64,7 +64,7 @@ def write_diagnoses(
     model_lists: Mapping[str, Mapping[str, ModelSettings]],
     site: Site,
 ) -> dict[str, str | bytes]:
-    """Page of the diagnoses and, per model, an environment of advised settings."""
+    """Page of the diagnoses, with the settings that are advised for each model."""
     found = {name: parse(Diagnosis, each, "diagnoses") for name, each in diagnoses.items()}
     settings = {name: asdict(each) for name, each in listed_models(models, model_lists).items()}
     facts = {**site.facts("diagnosis"), "list": models}
