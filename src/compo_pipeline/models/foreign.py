@@ -70,10 +70,8 @@ def _known_keys() -> dict[str, Set[str]]:
     from open_clip.transform import PreprocessCfg
 
     whole = signature(CLIP).parameters.keys() - {"cast_dtype", "output_dict"}
-    vision, text, preprocess = (
-        {field.name for field in fields(kind)}
-        for kind in (CLIPVisionCfg, CLIPTextCfg, PreprocessCfg)
-    )
+    kinds: tuple[Any, ...] = (CLIPVisionCfg, CLIPTextCfg, PreprocessCfg)
+    vision, text, preprocess = ({field.name for field in fields(kind)} for kind in kinds)
     return {
         "model_cfg": whole | {"custom_text", "multimodal_cfg"},
         "model_cfg.vision_cfg": vision,

@@ -145,7 +145,7 @@ def train(
     settings, method, compute = inputs.settings, job.method, inputs.compute
     loaded = _load_base(inputs, method)
     fingerprint = fingerprint_of(inputs, method, base=loaded.fingerprint, steps=steps)
-    refuse_differing(ranks.gather_values([socket.gethostname(), fingerprint]))
+    refuse_differing(ranks.gather_values((socket.gethostname(), fingerprint)))
     preprocessor = _preprocessor(inputs, loaded)
     batches = _batches(inputs, method, preprocessor)
     ranks.refuse_uneven(batches.batch_size, settings.contrast_group)
