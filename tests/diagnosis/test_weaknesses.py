@@ -102,7 +102,7 @@ def test_a_recipe_that_teaches_all_that_is_missed_most_is_advised(also: tuple[Ch
     rows = compare([scored({"base": HALF, "ours": ours})], MODELS, [(FINE_TUNED, BASE)], {})
     recipe = Recipe("taught", ("swapped_objects", "replaced_relation"), "relations +30")
     counted = AskedChanges(100, 100, {**EVEN, **dict.fromkeys(missed, 0)}, {})
-    run = TrainingRun("plain", 10, lambda: counted, lambda: (), recipes=(recipe,))
+    run = TrainingRun("plain", lambda: counted, lambda: (), recipes=(recipe,))
     found = diagnose(rows, BASE, FINE_TUNED, run)
     assert set(found.first) == set(missed)
     assert found.recipe == (None if also else recipe)

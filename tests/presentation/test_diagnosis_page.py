@@ -22,7 +22,6 @@ RESULT = KindResult(
     Estimate(52.0, 46.0, 58.0),
     Estimate(49.0, 43.0, 55.0),
     GAIN,
-    50.0,
     "swapped_objects",
     0.0,
 )

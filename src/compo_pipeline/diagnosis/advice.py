@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -30,10 +29,7 @@ from compo_pipeline.methods.views import EpochViews, ViewSettings, annotated_con
 from compo_pipeline.run.seeding import drawn
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.tables import Table, training_rows
-from compo_pipeline.training.settings import TRUNK, TrainingSettings
 
-MOST_TIMES = 4
-"""At most so many times the passes of a run are advised."""
 _VIEWS = 2_000  # that are read at most
 _CAPTIONS = 300  # of the training, on which rules are measured, at most
 
@@ -49,29 +45,19 @@ class Step:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A training run: method, epochs, kinds of change in its negatives, trained parts of the model.
+    """A training run, by what decides the kinds of change in its negatives.
 
     Attributes:
         method: its name.
-        epochs: passes.
         count: the kinds of change that its negatives ask for in each pass.
         rules: the settings of all methods that list rules of hard negatives.
-        trains_images: whether the image tower trains.
-        caches_features: whether images are embedded once, before training.
-        frozen: parts of the towers that do not train.
-        ratio: share of the fine-tuned weights in the mixture with those of the base.
         from_table: whether the negatives are those of a table of others, and not made by rules.
         recipes: environments that teach kinds of change, where the data are generated.
     """
 
     method: str
-    epochs: int
     count: Callable[[], AskedChanges]
     rules: Callable[[], Iterable[RuleSetting]] = tuple
-    trains_images: bool = True
-    caches_features: bool = False
-    frozen: tuple[str, ...] = ()
-    ratio: float = 1.0
     from_table: bool = False
     recipes: tuple[Recipe, ...] = ()
 
@@ -87,7 +73,6 @@ def describe_training(
     method: str,
     method_settings: Mapping[str, Any],
     view_settings: ViewSettings,
-    training: TrainingSettings,
     data: DataSettings,
     generator_settings: Any,
     counterfactuals: CounterfactualSettings,
@@ -126,13 +111,8 @@ def describe_training(
         recipes = GENERATORS[data.generator.format].recipes()
     return TrainingRun(
         method,
-        training.epochs,
         count,
         rules,
-        trains_images="image" in built.trains,
-        caches_features=training.cache_features,
-        frozen=training.frozen,
-        ratio=training.wise_ft.before_choice,
         from_table="negatives" in annotated_contents(built, view_settings.from_table),
         recipes=tuple(Recipe(*each) for each in recipes),
     )
@@ -158,24 +138,16 @@ class _Choice(NamedTuple):
 
 
 def advise(
-    weak: Sequence[KindResult],
-    results: Iterable[KindResult],
-    run: TrainingRun,
-    settings: Iterable[RuleSetting],
+    weak: Sequence[KindResult], run: TrainingRun, settings: Iterable[RuleSetting]
 ) -> tuple[Step, ...]:
     """Settings to change so that training has negatives of the kinds of change the model misses.
 
     Of each setting the rules that ask most for one of the kinds are added to those that it has. The
     best setting asks most captions for the kind that it asks for least: first by images of
-    negatives, since a negative that no image shows can be recognised by its text alone. The passes
-    are what the gain of the kind that the run asked for most says (`_epoch_steps`).
-
-    What the base only guesses is in neither of its embeddings: the image tower trains too where the
-    negatives have images, and how much of the base's weights is mixed in is chosen after training.
+    negatives, since a negative that no image shows can be recognised by its text alone.
 
     Args:
         weak: the kinds, at least one.
-        results: of all kinds.
         run: what was trained.
         settings: of all methods.
 
@@ -188,12 +160,7 @@ def advise(
     if not fit:
         return ()
     best = max(fit, key=lambda choice: choice.value(kinds, run.method))
-    guessed = [one.change for one in weak if one.change is not None and one.at_chance]
-    return (
-        *_method_steps(kinds, run, best),
-        *_epoch_steps(weak, results, run, best.asked),
-        *(_weight_steps(guessed, run, best) if guessed else ()),
-    )
+    return tuple(_steps(kinds, run, best))
 
 
 def _choose_rules(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
@@ -216,7 +183,7 @@ def _changes_by_rules(setting: RuleSetting, rules: tuple[str, ...]) -> AskedChan
         return None
 
 
-def _method_steps(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
+def _steps(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
     """Yield the advice to change the method and the rules of its negatives."""
     setting, asked = choice.setting, choice.asked
     if setting.method != run.method:
@@ -233,62 +200,6 @@ def _method_steps(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> 
         )
         reason = f"captions with such a negative: {after}, in this run {before}"
         yield Step(setting.key, list(choice.rules), reason)
-
-
-def _epoch_steps(
-    weak: Sequence[KindResult],
-    results: Iterable[KindResult],
-    run: TrainingRun,
-    asked: AskedChanges,
-) -> Iterator[Step]:
-    """Yield the advice to raise the number of epochs, if the weak kinds of change need more epochs.
-
-    The passes bring the kinds from the base's accuracy to one that is no weakness.
-
-    The log odds of a right answer are taken to grow with the number of captions that were asked, as
-    they did for the kind that the run asked for most. Where that kind has gained nothing, the kinds
-    are asked as often as it was.
-    """
-    most = max(run.asked.asked, key=run.asked.share, default=None)
-    if most is None:
-        return
-    before = run.asked.share(most)
-    taught = next((one for one in results if one.change == most), None)
-    gained = taught.log_odds(taught.model) - taught.log_odds(taught.base) if taught else 0.0
-    times, least = max(
-        ((one.missing_log_odds / gained if gained > 0 else 1.0) * before / asked.share(kind), kind)
-        for one in weak
-        if (kind := one.change) is not None
-    )
-    epochs = math.ceil(run.epochs * min(times, MOST_TIMES))
-    if epochs > run.epochs:
-        reason = f"{_kind_name(least)} is asked of {asked.share(least):.0%} of the captions then"
-        if taught and gained > 0:
-            reason += (
-                f"; asked of {before:.0%}, {_kind_name(most)} went from {taught.base.value:.0f} to "
-                f"{taught.model.value:.0f}% in {run.epochs} passes"
-            )
-        yield Step("training.epochs", epochs, reason)
-
-
-def _weight_steps(guessed: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
-    """Yield advice on which weights to train, and on how to mix trained weights with the base's."""
-    method, why = choice.setting.method, f"the base only guesses {join_kinds(guessed)}"
-    if min(map(choice.asked.shown_share, guessed)) > 0 and not (
-        run.trains_images and method == run.method
-    ):
-        yield Step(
-            f"{method}.objective.trains", ["image", "text"], f"{why}: its images must differ too"
-        )
-        if run.caches_features and TRUNK not in run.frozen:
-            reason = "of the image tower the projection trains, so images are still embedded once"
-            yield Step("training.frozen", [*run.frozen, TRUNK], reason)
-    if run.ratio < 1:
-        reason = (
-            f"{why}: the more of its weights is mixed in, the less of what is learnt is left; "
-            "items that are not reported choose how much, after training"
-        )
-        yield Step("training.wise_ft.ratio", "auto", reason)
 
 
 def _kind_name(kind: str) -> str:

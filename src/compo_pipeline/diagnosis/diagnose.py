@@ -125,7 +125,7 @@ def diagnose(
         tuple(one.kind for one in weak),
         tuple(one.kind for one in first),
         recipe,
-        advise(first, kinds, run, run.rules()) if first and recipe is None else (),
+        advise(first, run, run.rules()) if first and recipe is None else (),
         asked.captions,
         asked.negatives,
     )

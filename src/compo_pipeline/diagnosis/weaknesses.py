@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -25,7 +24,6 @@ RULE = (
     f"{LEAST_CORRECTED:.0%} of the base's errors corrected, both by their intervals) and seldom "
     f"asked for (of at most {LEAST_ASKED:.0%} as many captions as the kind that is asked for most)."
 )
-_GUESSED = 50.0  # of two texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,6 @@ class KindResult:
         base: accuracy of the base.
         model: accuracy of the model.
         gain: difference of the two; None where the model is the base.
-        chance: accuracy of a guess.
         change: what the kind changes; None for a kind of items whose negatives are not counted.
         asked: share of the training captions with a negative of this kind.
     """
@@ -50,7 +47,6 @@ class KindResult:
     base: Estimate
     model: Estimate
     gain: Difference | None
-    chance: float
     change: Change | None
     asked: float
 
@@ -66,22 +62,6 @@ class KindResult:
     def model_errors(self) -> float:
         """Error rate of the model on the items, in per cent."""
         return 100.0 - self.model.value
-
-    def log_odds(self, accuracy: Estimate) -> float:
-        """Log odds of an accuracy, smoothed so that they are finite at 0 and 100%."""
-        right = accuracy.value / 100 * self.items
-        return math.log((right + 0.5) / (self.items - right + 0.5))
-
-    @property
-    def missing_log_odds(self) -> float:
-        """Log odds of an accuracy that is no weakness, minus those of the base's; at least 0."""
-        enough = math.log((100 - LEAST_WRONG) / LEAST_WRONG)
-        return max(0.0, enough - self.log_odds(self.base))
-
-    @property
-    def at_chance(self) -> bool:
-        """Whether the confidence interval of the base's accuracy reaches down to chance."""
-        return self.base.low <= self.chance
 
 
 def foil_rows(rows: Iterable[Row]) -> list[Row]:
@@ -107,7 +87,6 @@ def kind_result(row: Row, base: str, model: str, asked: AskedChanges) -> KindRes
         row.values[base],
         row.values[model],
         row.difference_of(model) if model != base else None,
-        _GUESSED if row.chance is None else row.chance,
         change,
         asked.share(change) if change else 0.0,
     )

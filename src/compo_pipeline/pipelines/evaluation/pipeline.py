@@ -81,7 +81,6 @@ def create_pipeline() -> Pipeline:
                     "params:method",
                     "params:method_settings",
                     "params:views",
-                    "params:training",
                     "params:data",
                     "params:generator_settings",
                     "params:counterfactuals",
