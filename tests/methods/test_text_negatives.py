@@ -99,7 +99,7 @@ def test_the_swap_of_the_clic_paper_is_at_hand(
 
 def test_one_rule_at_least() -> None:
     with pytest.raises(ValueError, match="generators"):
-        NegativeViews(())
+        NegativeViews(generators=())
 
 
 def example(caption: Caption, *negatives: str | None) -> Example:

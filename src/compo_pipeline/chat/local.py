@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from compo_pipeline.chat.settings import LocalSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import foreign
 from compo_pipeline.storage.hashing import folder_hash
+from compo_pipeline.storage.tables import grouped
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Question = TypeVar("Question")
+Result = TypeVar("Result")
 
 
 def check_folder(folder: Path, key: str, what: str) -> None:
@@ -35,7 +40,7 @@ def check_folder(folder: Path, key: str, what: str) -> None:
 
 
 class LocalModel:
-    """A model in a local folder that answers greedily, loaded at its first use until `unload`.
+    """A model in a local folder that answers greedily, loaded from its first answer to its last.
 
     Args:
         settings: parsed.
@@ -92,9 +97,18 @@ class LocalModel:
             tokenizer.pad_token = tokenizer.eos_token
         return network.to("cuda" if torch.cuda.is_available() else "cpu").eval(), reader
 
-    def unload(self) -> None:
-        """Free the memory of the model until its next use."""
-        self.__dict__.pop("loaded", None)
+    def in_batches(
+        self, questions: Sequence[Question], answer: Callable[[list[Question]], Iterable[Result]]
+    ) -> Iterator[Result]:
+        """Yield the results of questions, batch by batch; free the model's memory after the last.
+
+        An image generator may need the memory. The next use loads the model again.
+        """
+        try:
+            for some in grouped(questions, self._settings.batch_size):
+                yield from answer(some)
+        finally:
+            self.__dict__.pop("loaded", None)
 
     def generate(self, rows: Any, **more: Any) -> Tensor:
         """Token ids that the model writes for rows of inputs."""

@@ -28,7 +28,6 @@ from compo_pipeline.counterfactuals.settings import EditorEndpointSettings, Edit
 from compo_pipeline.run import seeding
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.stores import KeyValueStore
-from compo_pipeline.storage.tables import grouped
 
 MODEL = "a causal language model"
 """What a local folder must hold, for errors."""
@@ -178,18 +177,14 @@ class TransformersEditor:
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Yield an edited caption or a failure for each request, in order, batch by batch.
 
-        The model is loaded for the first answer that is not stored, and unloaded after the last:
-        an image generator may need the memory.
+        The model is loaded for the first answer that is not stored.
 
         Raises:
             SettingsError: transformers is not installed, or the folder holds no such model.
         """
-        try:
-            for some in grouped(requests, self._settings.batch_size):
-                for request, answer in zip(some, self._answers(some), strict=True):
-                    yield check_answer(request, answer, 0)
-        finally:
-            self._local.unload()
+        answers = self._local.in_batches(requests, self._answers)
+        for request, answer in zip(requests, answers, strict=True):
+            yield check_answer(request, answer, 0)
 
     def _answers(self, requests: Sequence[EditRequest]) -> list[Answer]:
         """Answers to a batch: stored ones, and newly generated ones."""

@@ -201,23 +201,17 @@ class LocalCaptioner:
         return hash_of({**asked, "dtype": own.dtype})
 
     def ask(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
-        """Yield the answer to each question, batch by batch; unload the model after the last.
+        """Yield the answer to each question, batch by batch.
 
         Raises:
             SettingsError: the model cannot be loaded; names the YAML key.
         """
-        size = self._own.batch_size
-        try:
-            if self._kind in _CHAT and self._local.loaded[1].chat_template is None:
-                raise SettingsError(
-                    f"{_LOCAL_KEY}.folder: '{self._own.folder}' has no chat template "
-                    "(chat_template.jinja), by which this model is asked; save it with its "
-                    "processor"
-                )
-            for start in range(0, len(questions), size):
-                yield from self._answer_batch(questions[start : start + size])
-        finally:
-            self._local.unload()
+        if self._kind in _CHAT and self._local.loaded[1].chat_template is None:
+            raise SettingsError(
+                f"{_LOCAL_KEY}.folder: '{self._own.folder}' has no chat template "
+                "(chat_template.jinja), by which this model is asked; save it with its processor"
+            )
+        yield from self._local.in_batches(questions, self._answer_batch)
 
     def _answer_batch(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
         """Yield and store the answers to a batch; `NoAnswer` for unreadable images."""
