@@ -590,7 +590,7 @@ def test_no_image_of_a_benchmark_is_opened_outside_its_folder(
     subtask, *_ = from_files(benchmark_settings(tmp_path, name))
     # Some formats put the name below a folder, or take the last part of it.
     with pytest.raises(decoding.ImageError, match="out_of_root|missing"):
-        decoding.load(*subtask.image_location(subtask.items[0]))
+        decoding.load(*subtask.image_locations(subtask.items[0])[0])
 
 
 ODD = st.sampled_from(

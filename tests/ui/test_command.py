@@ -140,7 +140,7 @@ def test_an_image_in_a_parquet_file_is_no_example(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist([row]), folder / "swap_obj.parquet")
     settings = BenchmarksSettings(str(tmp_path), sets={"sugar_crepe_pp": BenchmarkSet()})
     (task,) = from_files(settings)
-    assert load(*task.image_location(task.items[0])).size == (8, 8)
+    assert load(*task.image_locations(task.items[0])[0]).size == (8, 8)
     assert draw_examples(settings, 6) == []
 
 

@@ -114,7 +114,7 @@ def test_aro_crops_and_takes_means_over_relations_and_pairs(
     assert verdicts(left, embedded, [0, 1, 1, 0, 1, 1]) == [True, False, False]
     (tmp_path / "images").mkdir()
     Image.new("RGB", (100, 100)).save(tmp_path / "images" / "7.jpg")
-    assert load(*left.image_location(left.items[0])).size == (30, 40)
+    assert load(*left.image_locations(left.items[0])[0]).size == (30, 40)
     dropped = [count for task in tasks.values() for count in task.dropped.values()]
     assert dropped == [24, 2]
     empty = embedded({str(left.path(left.items[0])): [1.0]}, {text: [1.0] for text in left.texts()})
@@ -145,7 +145,7 @@ def test_boxes_of_aro_are_cropped_as_by_pillow(
     (task,) = loaded("aro", {"visual_genome_relation.json": [record]}).values()
     x, y, width, height = map(float, box)
     expected = image.crop((x, y, x + width, y + height))  # type: ignore[arg-type]
-    assert np.array_equal(load(*task.image_location(task.items[0])), expected)
+    assert np.array_equal(load(*task.image_locations(task.items[0])[0]), expected)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_box_without_pixels_or_with_too_many_is_skipped_with_a_reason(
     record = _relation("on", image_path="7.png", bbox_w=edge)
     (task,) = loaded("aro", {"visual_genome_relation.json": [record]}).values()
     with pytest.raises(ImageError, match=rf"^{reason}"):
-        load(*task.image_location(task.items[0]))
+        load(*task.image_locations(task.items[0])[0])
 
 
 def test_aro_orders_count_a_tie_as_the_official_code_does(

@@ -86,9 +86,9 @@ def test_the_parquet_files_of_the_authors_hold_the_images(tmp_path: Path) -> Non
     entity, relation = load(tmp_path)
     assert relation.items[0].positives == ("a dog runs 1", "a dog 1")
     assert relation.items[0].negatives == ("a dog sits 1",)
-    widths = [decoding.load(*relation.image_location(item)).width for item in relation.items]
+    widths = [decoding.load(*relation.image_locations(item)[0]).width for item in relation.items]
     assert widths == [5, 6, 7]
-    assert decoding.load(*entity.image_location(entity.items[0])).width == 4
+    assert decoding.load(*entity.image_locations(entity.items[0])[0]).width == 4
 
 
 @pytest.mark.parametrize(

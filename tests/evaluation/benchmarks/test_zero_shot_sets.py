@@ -78,7 +78,7 @@ def test_clip_benchmarks_webdataset(wds: Path, caplog: pytest.LogCaptureFixture)
         "wds_shapes/test/0.tar/s0.webp": "key",
         "wds_shapes/test/1.tar/s2.webp": "cup",
     }
-    assert all(load(*subtask.image_location(item)).size == (8, 8) for item in subtask.items)
+    assert all(load(*subtask.image_locations(item)[0]).size == (8, 8) for item in subtask.items)
     assert "0.tar: 1 samples without an image or a class are left out" in caplog.text
 
 
@@ -332,7 +332,7 @@ def test_links_out_of_the_root_need_permission(wds: Path) -> None:
         read(root)
     sets = {NAME: BenchmarkSet(str(root))}
     (subtask,) = from_files(BenchmarksSettings(sets=sets, follow_symlinks=True))
-    assert load(*subtask.image_location(subtask.items[0])).size == (8, 8)
+    assert load(*subtask.image_locations(subtask.items[0])[0]).size == (8, 8)
 
 
 def test_averages_over_named_sets() -> None:
