@@ -88,9 +88,8 @@ def main() -> None:
         "training seeds": ", ".join(f"{label} {count}" for label, count in seeds.items()),
         "trained": f"{compute['precision']} on {compute['device']} ({compute['hardware']})",
     }
-    files: dict[str, Any] = suite_page.files(
-        suite, f"Runs of the set {chosen} on the scenes", facts
-    )
+    page = suite_page.suite_page(suite, f"Runs of the set {chosen} on the scenes", facts)
+    files: dict[str, Any] = page.files(suite_page.MARKDOWN)
     (IMAGES / f"{name}.png").write_bytes(files[suite_page.FRONTIER])
     image = f"](../../{IMAGES}/{name}.png)"
     text = files[suite_page.MARKDOWN].replace(f"]({suite_page.FRONTIER})", image)

@@ -25,6 +25,7 @@ from compo_pipeline.counterfactuals.contract import (
 )
 from compo_pipeline.counterfactuals.generation import Jobs, Parser, generate, publish
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.storage.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.storage.tables import Table
 
@@ -121,7 +122,8 @@ def run(
     jobs = Jobs(Table.of(rows, Caption), hashes, chosen.sentences)
     editing = Upper(log, editor), parser()
     made, failed = generate(jobs, *editing, painter, chosen, folder / "real", state)
-    publish([row.image for row in made], state, folder / "images")
+    images = publish([row.image for row in made], state)
+    FolderDataset(filepath=str(folder / "images")).save(images)
     return list(made), list(failed)
 
 

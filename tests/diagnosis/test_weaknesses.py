@@ -19,6 +19,7 @@ from compo_pipeline.diagnosis.weaknesses import (
     worst,
 )
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
+from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.language.changes import Change
 from compo_pipeline.storage.records import Score
 
@@ -103,7 +104,8 @@ def test_a_recipe_that_teaches_all_that_is_missed_most_is_advised(also: tuple[Ch
     recipe = Recipe("taught", ("swapped_objects", "replaced_relation"), "relations +30")
     counted = AskedChanges(100, 100, {**EVEN, **dict.fromkeys(missed, 0)}, {})
     run = TrainingRun("plain", lambda: counted, lambda: (), recipes=(recipe,))
-    found = diagnose(rows, BASE, FINE_TUNED, run)
+    models = {name: ComparedModel(name, name) for name in MODELS}
+    found = diagnose(Comparison(models, tuple(rows)), run)
     assert set(found.first) == set(missed)
     assert found.recipe == (None if also else recipe)
     assert ("--env=taught" in found.sentence) != bool(also)

@@ -1,7 +1,6 @@
 """What a person's verdicts on items say about all items of a kind."""
 
 import json
-import random
 from collections import Counter
 from dataclasses import replace
 from math import comb
@@ -14,7 +13,7 @@ from kedro.io import DatasetError
 from compo_pipeline.benchmarks.settings import BenchmarksSettings, FoilBenchmarkSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import PageDataset, ReceivedJsonDataset
-from compo_pipeline.foils.review import DRAWN, Noise, corrected, draw, noise_by_kind, read
+from compo_pipeline.foils.review import DRAWN, draw, noise_by_kind, read
 from compo_pipeline.pipelines.foils.nodes import write_review_page
 from compo_pipeline.storage.records import Foil
 
@@ -138,36 +137,3 @@ def test_an_item_that_was_passed_over_is_undecided() -> None:
     assert found[""][:4] == (5, 1, 3, 0.5)
     assert sum(found[kind].judged for kind in KINDS if kind in found) == 5
     assert noise_by_kind(drawn, {}) == {}
-
-
-def test_accuracy_is_corrected_to_that_of_the_right_items() -> None:
-    """Of counted items: 900 that are right, of 100 false ones half."""
-    for right in (0, 300, 810, 900):
-        found = corrected((right + 50) / 1000, 0.0, 1.0, Noise(100, 10, 0, 0.1, 0.1, 0.1))
-        assert found is not None and found.value == pytest.approx(right / 900)
-    assert corrected(0.5, 0.4, 0.6, Noise(4, 4, 0, 1.0, 0.4, 1.0)) is None
-    assert corrected(0.5, 0.4, 0.6, Noise(4, 0, 4, None, 0.0, 1.0)) is None
-    # Nothing is known of the noise_by_kind: nothing of the accuracy without it.
-    found = corrected(0.7, 0.6, 0.8, Noise(4, 1, 3, 0.25, 0.0, 1.0))
-    assert found is not None and found.low <= 0.6 and found.high == 1.0
-
-
-def test_the_corrected_interval_holds_the_truth_in_nine_of_ten_draws() -> None:
-    """Of simulated items, models and reviews."""
-    drawn, chance = random.Random(0), 1.96
-    for truth, share in ((0.9, 0.1), (0.6, 0.3), (0.3, 0.2)):
-        held = 0
-        for _ in range(300):
-            false = [drawn.random() < share for _ in range(400)]
-            right = [drawn.random() < (0.5 if each else truth) for each in false]
-            value = sum(right) / 400
-            half = chance * (value * (1 - value) / 400) ** 0.5
-            items = ITEMS[:60]
-            review = {
-                one.item: "reject" if each else "accept"
-                for one, each in zip(items, drawn.sample(false, 60), strict=True)
-            }
-            found = corrected(value, value - half, value + half, noise_by_kind(items, review)[""])  # type: ignore[arg-type]
-            assert found is not None
-            held += found.low <= truth <= found.high
-        assert held >= 270

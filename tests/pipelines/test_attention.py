@@ -110,12 +110,6 @@ def test_images_and_phrases_of_ones_own(
     assert (catalog.load("attention_report") / "own" / "attention.html").is_file()
 
 
-def test_another_base_than_the_checkpoints_is_refused(catalog: DataCatalog, tuned: Path) -> None:
-    catalog["params:model"] = MemoryDataset(ModelSettings(f"local-dir:{tuned}"))
-    with pytest.raises(SettingsError, match="fine-tuned from another model .* set model.name"):
-        SequentialRunner().run(create_pipeline(), catalog)
-
-
 def test_an_image_tower_of_another_kind_is_refused(
     catalog: DataCatalog, tuned: Path, tmp_path: Path
 ) -> None:

@@ -41,7 +41,6 @@ from compo_pipeline.evaluation.suite import (
 )
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.pipelines.benchmark.nodes import log_suite
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import record_json, write_files
@@ -144,6 +143,7 @@ def test_a_list_of_models_is_compared_with_its_first(
         assert found.value == pytest.approx(values["b"] - values["a"])
     assert run("benchmark", "suite", **inputs) == [suite]
     (page,) = run("benchmark", "suite_report", **inputs, suite=suite, suite_scores=scores)
+    run("benchmark", "suite_report", **inputs, suite=suite, suite_scores=scores)
     folder = written(page, tmp_path / "page")
     for name in ("benchmark.html", "benchmark.md"):
         content = (folder / name).read_text()
@@ -157,13 +157,9 @@ def test_a_list_of_models_is_compared_with_its_first(
     } == set()
 
     client = mlflow.MlflowClient()
-    first = tuple(replace(row, values={"a": row.values["a"]}) for row in suite.rows)
-    for found in (suite, suite, replace(suite, rows=first)):
-        log_suite(found, folder, "two")
     # The same figures are logged once.
-    one_model, both = client.search_runs([tracking.experiment_id()], "tags.models = 'two'")
+    (both,) = client.search_runs([tracking.experiment_id()], "tags.models = 'two'")
     logged = both.data.metrics
-    assert len(logged) == 2 * len(one_model.data.metrics)
     accuracy = next(row for row in suite.rows if row.name == "swap_att")
     assert logged["b/sugar_crepe/accuracy/swap_att"] == accuracy.values["b"].value
     assert {file.path for file in client.list_artifacts(both.info.run_id)} == {"page"}

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration.settings import SettingsError, defaults, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.counterfactuals.settings import (
     CounterfactualSettings,
-    DiffusionSettings,
-    EditorEndpointSettings,
-    EditorLocalSettings,
-    RulesSettings,
 )
 from compo_pipeline.counterfactuals.tables import TooManyFailures
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.language.sentences import split
 from compo_pipeline.pipelines.counterfactuals.nodes import (
     check_counterfactuals,
     make_counterfactuals,
     preview_counterfactuals,
 )
-from compo_pipeline.pipelines.counterfactuals.pipeline import create_pipeline
-from compo_pipeline.project.settings import settings_classes
 from compo_pipeline.run.engines import LOCAL
 from compo_pipeline.storage.files import write_files
 from compo_pipeline.storage.records import Caption, Fact
-from compo_scenes.counterfactuals import SceneEditSettings
 from compo_scenes.dataset import SceneSettings, write
 
 SETTINGS = CounterfactualSettings()
@@ -83,8 +77,8 @@ def run(root: Path, captions: list[Caption], tmp_path: Path) -> Callable[..., An
             state,
             LOCAL,
         )
-        rows, quarantine, write_images = make_counterfactuals(*given)
-        write_images(folder)
+        rows, quarantine, images = make_counterfactuals(*given)
+        FolderDataset(filepath=str(folder)).save(images)
         return list(rows), list(quarantine), folder
 
     return start
@@ -168,35 +162,3 @@ def test_wrong_settings_are_refused_by_key(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         run(**changed)
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted", "required"),
-    [
-        ("rules", RulesSettings, {}),
-        ("endpoint", EditorEndpointSettings, {"url": "http://localhost", "model": "m"}),
-        ("transformers", EditorLocalSettings, {"folder": "f"}),
-        ("scenes", SceneEditSettings, {}),
-        ("diffusion", DiffusionSettings, {"model": "m"}),
-    ],
-)
-def test_the_listed_values_of_each_writer_and_maker_are_its_own(
-    name: str, wanted: type, required: dict[str, str]
-) -> None:
-    """Every setting has its default; what has none is null."""
-    assert settings_classes()[f"counterfactuals.{name}"] is wanted
-    listed = defaults(wanted)
-    assert set(listed) == {field.name for field in fields(wanted)}
-    assert {key for key, value in listed.items() if value is None} >= set(required)
-    assert parse(wanted, {**listed, **required}, name) == wanted(**required)
-
-
-def test_the_graph_lies_between_validation_and_views() -> None:
-    pipeline = create_pipeline()
-    read = {name for name in pipeline.inputs() if not name.startswith("params:")}
-    assert read == {"valid_captions", "facts"}
-    assert pipeline.all_outputs() == {
-        "counterfactuals",
-        *(f"counterfactuals_{name}" for name in ("quarantine", "preview", "report")),
-        "counterfactual_images",
-    }

@@ -16,6 +16,7 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import Opening
 from compo_pipeline.counterfactuals.generation import Jobs, generate, publish
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.pipelines.counterfactuals.nodes import open_engines
 from compo_pipeline.storage.records import Caption, Counterfactual
 from compo_pipeline.storage.tables import Table
@@ -45,7 +46,8 @@ class Run:
         hashes = pa.chunked_array([[row.image for row in self.rows]])
         jobs = Jobs(Table.of(self.rows, Caption), hashes, settings.sentences)
         rows, _ = generate(jobs, *opened, settings, self.root, self.state)
-        publish([row.image for row in rows], self.state, self.images)
+        images = publish([row.image for row in rows], self.state)
+        FolderDataset(filepath=str(self.images)).save(images)
         return list(rows)
 
     def kept(self) -> dict[str, int]:

@@ -325,15 +325,6 @@ def test_an_error_says_that_words_are_not_parted(
         chain()
 
 
-def test_a_second_run_gives_the_same(
-    tmp_path: Path, chain: Callable[[], tuple[Any, Any, Any, Any]]
-) -> None:
-    Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
-    write(tmp_path, [{"id": n, "image": "a.png", "caption": CAPTION} for n in range(3)])
-    first, second = ([list(rows) for rows in chain()[:3]] for _ in range(2))
-    assert first == second
-
-
 def test_real_coco(shared: Path, ingest: Callable[..., tuple[Any, ...]]) -> None:
     splits = {"train": "train2017", "test": "val2017"}
     data = DataSettings(shared / "coco_mini", "coco_captions", splits)

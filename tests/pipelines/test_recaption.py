@@ -1,4 +1,4 @@
-"""Recaptions between the source and ingest: rows, counts, samples, and what a dry run writes."""
+"""Recaptions between the source and ingest: rows, counts, samples, dry runs."""
 
 import base64
 import io
@@ -13,19 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kedro.framework.project import pipelines
 from PIL import Image
 
-from compo_pipeline.configuration.settings import parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 from compo_pipeline.datasets.settings import DataSettings, SampleSettings, SourceSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
-from compo_pipeline.pipelines.recaption.nodes import (
-    recaption_images,
-    recaption_rows,
-    rejected_recaptions,
-)
+from compo_pipeline.pipelines.recaption.nodes import recaption_images
 from compo_pipeline.pipelines.validation.nodes import validate_facts
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.storage.files import write_files
@@ -67,20 +62,24 @@ def chain(chat: Any, shipped: RunSettings, tmp_path: Path) -> Callable[..., Any]
         given = {"captioner": "endpoint", "endpoint": endpoint, **changes}
         settings = parse(RecaptionSettings, given, "recaption")
         ingest, source = replace(shipped.ingest, journal=None), locate(data)
-        made, _, shown = recaption_images(
+        made, refused, counts, shown = recaption_images(
             source, data, ingest, settings, "compo_en", shipped.prepare, carve,
             str(tmp_path / "state"), "a dataset",
         )  # fmt: skip
         page = tmp_path / "page"
         write_files(shown, page)
-        rows = next(recaption_rows(made, settings), made.rows)
-        write_rows(tmp_path / "recaptions.parquet", rows, Recaption)
+        write_rows(tmp_path / "recaptions.parquet", made, Recaption)
         stored = Table.open(tmp_path / "recaptions.parquet", Recaption)
         results = ingest_captions(
-            source, data, ingest, shipped.prepare, carve, settings, stored, list(made.rejected)
+            source, data, ingest, shipped.prepare, carve, settings, stored, list(refused)
         )
         names = ("captions", "facts", "unparseable", "report", "manifest")
-        return {**dict(zip(names, results, strict=True)), "made": made, "page": page}
+        return {
+            **dict(zip(names, results, strict=True)),
+            "made": made,
+            "counts": counts,
+            "page": page,
+        }
 
     return run
 
@@ -120,10 +119,10 @@ def test_a_first_sentence_that_captions_share_is_a_warning(
     chat: Any, coco: DataSettings, chain: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     chat.script = lambda turn, number, body: turn.say(f"A photo. It shows {number} dogs on a sofa.")
-    assert chain(coco)["made"].report["shared_first_sentences"] == {"A photo.": IMAGES - 1}
+    assert chain(coco)["counts"]["shared_first_sentences"] == {"A photo.": IMAGES - 1}
     assert f"{IMAGES - 1} of {IMAGES - 1} captions begin with 'A photo.'" in caplog.text
     chat.script = lambda turn, number, body: turn.say(f"A photo of {number} dogs. It is new.")
-    other = chain(coco, prompt="What do you see?")["made"].report
+    other = chain(coco, prompt="What do you see?")["counts"]
     assert other["captions"] == IMAGES - 1 and other["shared_first_sentences"] == {}
 
 
@@ -168,7 +167,7 @@ def test_splits_that_keep_their_captions(chat: Any, coco: DataSettings, chain: A
     held_out = [row for row in found["captions"] if row.split == "test"]
     assert len(held_out) == 2 * IMAGES
     assert held_out[0].sentences == ("Caption 0 of the image 0.", "Caption 1 of the image 0.")
-    assert {row.image.partition("/")[0] for row in found["made"].rows} == {"train2017"}
+    assert {row.image.partition("/")[0] for row in found["made"]} == {"train2017"}
 
 
 def test_images_of_several_sources(chat: Any, coco: DataSettings, chain: Any) -> None:
@@ -186,22 +185,11 @@ def test_images_of_several_sources(chat: Any, coco: DataSettings, chain: Any) ->
     assert found["report"]["recaptions"]["recaptioned"] == 2 * (IMAGES - 1)
 
 
-def test_a_dry_run_yields_no_table(chat: Any, coco: DataSettings, chain: Any) -> None:
+def test_a_dry_run_asks_about_a_few_images(chat: Any, coco: DataSettings, chain: Any) -> None:
     chat.script = lambda turn, number, body: turn.say(NEW)
-    settings = RecaptionSettings(captioner="endpoint", dry_run=2)
-    made = chain(coco)["made"]
-    for node in (recaption_rows, rejected_recaptions):
-        assert list(node(made, settings)) == []
-        assert len(list(node(made, replace(settings, dry_run=None)))) == 1
-
-
-def test_recaption_is_part_of_ingest_and_begins_with_the_data() -> None:
-    tables = {"recaptions", "recaptions_quarantine"}
-    assert tables <= pipelines["ingest"].all_outputs() & pipelines["train_eval"].all_outputs()
-    assert tables <= pipelines["comparison"].all_outputs()
-    alone = pipelines["recaption"]
-    assert "source" in alone.all_outputs() and "captions" not in alone.all_outputs()
-    assert not [name for name in alone.inputs() if not name.startswith("params:")]
+    with pytest.raises(SettingsError):  # of ingest, which has no caption of the others
+        chain(coco, dry_run=2)
+    assert len(chat.seen) == 2
 
 
 @pytest.mark.slow
@@ -240,7 +228,6 @@ def test_photos_without_captions_are_trained_on(
     assert "data/08_reporting/mine/recaptions/recaptions.html" in written
     assert len(chat.seen) == 10
     folder = workspace / "data" / "02_intermediate" / "mine"
-    assert not list(folder.glob("recaptions*.parquet"))
     kedro("train_eval", f"model.name=local-dir:{tiny_clip}")
     assert len(chat.seen) == 60
     rows = Table.open(folder / "recaptions.parquet", Recaption)

@@ -131,7 +131,7 @@ def node(
             FolderDataset(filepath=str(folder)).save(saved)
         page = tmp_path / "preview" / "index.html"
         write_text(page, "views to look at")
-        return *folders, record, log_training(record, progress, page.parent, method, own)
+        return *folders, record, log_training(record, progress, page.parent)
 
     return run
 

@@ -1,5 +1,6 @@
 """What the nodes of tuning decide by themselves; tests/test_chain.py runs them."""
 
+import io
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import mlflow
 import optuna
+import pandas as pd
 import pytest
 from pydantic import TypeAdapter
 
@@ -19,7 +21,7 @@ from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.tuning import nodes
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.run.provenance import CommandOptions
+from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.storage.files import record_json, write_json
 from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.table_files import write_rows
@@ -130,14 +132,13 @@ def test_both_recipes_are_trained_with_fresh_seeds_and_compared_with_each_other(
 
 
 @pytest.mark.usefixtures("mlflow_project")
-def test_a_study_is_a_run_in_mlflow_with_a_child_for_each_trial(
+def test_a_study_is_a_run_in_mlflow_with_a_table_of_its_trials(
     shipped: RunSettings, tmp_path: Path, mlflow_project: Path
 ) -> None:
     tracking.configure(TrackingSettings(experiment="a study"), mlflow_project)
 
     def objective(trial: optuna.Trial) -> float:
         trial.suggest_float("lr", 0, 1)
-        trial.report(1.5, 1)
         if trial.number == 1:
             raise MemoryError("no memory")
         return 2.5
@@ -145,20 +146,17 @@ def test_a_study_is_a_run_in_mlflow_with_a_child_for_each_trial(
     settings = replace(tuning(0), study=StudySettings("clic", trials=3))
     work(StudyPlan(settings.study, tmp_path, {"lr": 0.5}, {}), objective)
     study = {"name": "clic", "configured": {"lr": 0.5}, "best": None, "trials": {"complete": 2}}
-    page = tmp_path / "page"
-    page.mkdir()
     paths = replace(shipped.paths, tuning=str(tmp_path))
-    given = (settings, paths, trial_inputs(shipped, tmp_path), "few", "default")
+    own = (trial_inputs(shipped, tmp_path), settings, paths, "few", "default", Site())
     for _ in range(2):
-        nodes.log_study(study, {"reason": ""}, page, *given)
-    runs = mlflow.search_runs(output_format="list")
-    children = [run for run in runs if "trial" in run.data.tags]
-    assert len(runs) == 4 and len(children) == 3
-    first, failed, _ = sorted(children, key=lambda run: run.data.tags["trial"])
-    assert first.data.params == {"lr": "0.5"}
-    assert first.data.metrics["trial/value"] == 2.5
-    assert (first.info.status, failed.info.status) == ("FINISHED", "FAILED")
-    assert failed.data.tags["trial_reason"] == "MemoryError: no memory"
+        files = nodes.write_study(study, {"reason": ""}, *own)
+    (run,) = mlflow.search_runs(output_format="list")
+    assert run.data.params["configured.lr"] == "0.5"
+    client = mlflow.MlflowClient()
+    assert "page/trials.csv" in [one.path for one in client.list_artifacts(run.info.run_id, "page")]
+    table = pd.read_csv(io.StringIO(str(files["trials.csv"])))
+    assert [*table.state] == ["COMPLETE", "FAIL", "COMPLETE"] and table.params_lr[0] == 0.5
+    assert "MemoryError: no memory" in table.iloc[1].to_list()
 
 
 def test_a_method_without_a_space_says_where_to_put_one(

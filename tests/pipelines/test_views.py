@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.pipelines.views.nodes import (
@@ -18,7 +17,6 @@ from compo_pipeline.pipelines.views.nodes import (
     parse_captions,
     preview_views,
 )
-from compo_pipeline.pipelines.views.pipeline import create_pipeline
 from compo_pipeline.run.engines import LOCAL
 from compo_pipeline.storage.annotations import AnnotationColumns, AnnotationSettings
 from compo_pipeline.storage.files import write_files
@@ -136,34 +134,9 @@ def test_plain_clip_needs_no_parse(run: Callable[..., Any]) -> None:
     assert [view.positives for view in tables[0]] == [(SENTENCES[name][0],) for name in "abc"]
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"epoch": 3}, "views.epoch: unknown key; did you mean 'epochs'"),
-        ({"epochs": 0}, r"views\.epochs: .*greater than 0 \(got 0\)"),
-    ],
-)
-def test_wrong_settings_are_refused_by_key(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        parse(ViewSettings, given, "views")
-
-
 def test_the_split_must_have_captions(run: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"no valid caption is of the split 'tran'"):
         run(split="tran")
-
-
-def test_the_graph_passes_what_the_nodes_take() -> None:
-    assert create_pipeline().inputs() == {
-        *("valid_captions", "counterfactuals", "counterfactual_images"),
-        *(
-            f"params:{name}"
-            for name in ("language.model", "views", "views.split", "method", "seed")
-        ),
-        *(f"params:{name}" for name in ("dataset", "data", "data.root")),
-        *("params:method_settings.views", "params:prepare", "params:paths.resume"),
-    }
-    assert create_pipeline().outputs() == {"views_preview"}
 
 
 def test_negatives_of_a_table_take_the_place_of_rules(
@@ -193,7 +166,3 @@ def test_another_table_makes_other_views(run: Callable[..., Any], tmp_path: Path
         table = AnnotationSettings(str(file), columns=columns, drawn=drawn)
         found.append(run("negclip", from_table=table)[1])
     assert found[0] == found[1] != found[2] != found[3]
-
-
-def test_the_table_annotations_is_empty_without_one(captions: list[Caption]) -> None:
-    assert not join_annotations(captions, "negclip", {}, ViewSettings())

@@ -151,7 +151,7 @@ def test_every_ratio_is_scored_drawn_and_kept_with_the_run(
     assert 'href="../run/report.html"' in page and "kedro run --pipeline=wise_ft" in page
     assert f"<td>{figures.label.iloc[0]}</td>" in page
     assert "Composition: SugarCrepe++ ITT average." in page
-    assert "No ratio is chosen: there are no validation items" in page
+    assert "there are none (tuning.benchmarks" in page
     shown = capsys.readouterr().out
     assert "Composition" in shown and "0.9" in shown and "No ratio is chosen" in shown
 
@@ -231,4 +231,4 @@ def test_the_chosen_ratio_costs_no_main_figure_on_the_validation_items() -> None
     assert chosen.endswith("On the reported items its composition is +8.0 [+2.5, +3.5]")
     assert describe_choice(pd.DataFrame(rows[-2:])).endswith("no headline metric below the base")
     assert "no set of composition" in describe_choice(pd.DataFrame(rows[1::2]))
-    assert "there are no validation items" in describe_choice(pd.DataFrame(reported))
+    assert "there are none (tuning.benchmarks" in describe_choice(pd.DataFrame(reported))

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rich.console import Console
 
 from compo_pipeline.diagnosis.advice import Step
 from compo_pipeline.diagnosis.diagnose import Diagnosis
 from compo_pipeline.diagnosis.weaknesses import KindResult
 from compo_pipeline.evaluation.comparison import Difference, Estimate
 from compo_pipeline.presentation import diagnosis_page
+from compo_pipeline.presentation.tables import show
 from compo_pipeline.run.provenance import CommandOptions
 
 GAIN = Difference("ours", "base", -3.0, -9.0, 3.0, 0.4, 1.0, 8.0, 10, 18)
@@ -39,6 +39,7 @@ def test_the_page_says_what_is_weak_and_what_to_change(
     monkeypatch: pytest.MonkeyPatch,
     steps: tuple[Step, ...],
     approved: Callable[[str, str], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(project)
     missed = ("swapped_objects",)
@@ -46,14 +47,13 @@ def test_the_page_says_what_is_weak_and_what_to_change(
     diagnoses = {"ours": found}
     models = {"ours": {"name": "ViT-B-32", "pretrained": "mine"}}
     options = CommandOptions("coco", {"seed": 3, "variant": "lora", "training": {"epochs": 2}})
-    files = diagnosis_page.files(diagnoses, models, {"command": "kedro run"}, options)
-    page = str(files[diagnosis_page.PAGE])
+    given = diagnosis_page.diagnosis_page(diagnoses, models, {"command": "kedro run"}, options)
+    page = str(given.files(diagnosis_page.PAGE)[diagnosis_page.PAGE])
     approved(f"diagnosis_{len(steps)}", page)
     assert "ours: Missed and seldom asked for: swapped objects." in page
     assert "\N{MINUS SIGN}6%" in page
-    console = Console(record=True, width=100)
-    diagnosis_page.show(diagnoses, console)
-    assert "swapped objects" in console.export_text()
+    show(given)
+    assert "swapped objects" in capsys.readouterr().out
     if steps:
         assert "of &lt;all&gt; methods" in page
         advised = {step.key: step.value for step in steps if step.key != "method"}

@@ -1,18 +1,16 @@
 """The page of monitoring says what was compared, and draws it."""
 
-import io
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from compo_pipeline.monitoring.distances import Distances
 from compo_pipeline.monitoring.drift import FIGURES, Compared, FigureDrift
 from compo_pipeline.monitoring.report import Measured
-from compo_pipeline.presentation.monitoring_page import draw, sentence, show
+from compo_pipeline.presentation.monitoring_page import draw, drift_table, sentence
 
 
 def figure(name: str, p: float | None) -> FigureDrift:
@@ -40,13 +38,10 @@ def report(p: Mapping[str, float]) -> dict[str, Any]:
 )
 def test_a_report_is_summarised(p: dict[str, float], said: str) -> None:
     assert said in sentence(report(p))
-    file = io.StringIO()
-    show(report(p), Console(file=file, width=120))
-    lines = file.getvalue().splitlines()
-    assert said in lines[-1]
-    (images,) = (line.split() for line in lines if line.startswith("images "))
-    assert images[1:3] == ["30", "90"]
-    assert images[-2:] == (["75%", f"{p['images']:.3f}"[1:]] if "images" in p else ["too", "few"])
+    images, *_ = (line for line in drift_table(report(p)).lines if line[0].text == "images")
+    assert [cell.text for cell in images[1:3]] == ["30", "90"]
+    tested = ["75%", f"{p['images']:.3f}"[1:]] if "images" in p else ["–", "too few"]
+    assert [cell.text for cell in images[-2:]] == tested
 
 
 def test_numbers_that_were_compared_are_drawn() -> None:

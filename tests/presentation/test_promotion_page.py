@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.presentation import promotion_page
+from compo_pipeline.presentation.promotion_page import MARKDOWN, PAGE, promotion_page
+from compo_pipeline.presentation.tables import show
 from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.storage.records import Score
 from compo_pipeline.versions.gate import Check, judge
@@ -64,7 +65,9 @@ def decision(checks: tuple[Check, ...], **changes: Any) -> Decision:
 
 def written(given: Decision, folder: Path) -> tuple[str, str]:
     """The markdown and the HTML."""
-    page = promotion_page.files(replace(given, pipeline="rollback"), site_of(folder))
+    page = promotion_page(replace(given, pipeline="rollback"), site_of(folder)).files(
+        MARKDOWN, PAGE
+    )
     return str(page["promotion.md"]), str(page["promotion.html"])
 
 
@@ -73,7 +76,7 @@ def test_a_refusal_is_a_table_with_next_steps_everywhere(
 ) -> None:
     refused = decision(judged(20))
     markdown, html = written(refused, tmp_path)
-    promotion_page.show(refused)
+    show(promotion_page(refused, site_of(tmp_path)))
     terminal = capsys.readouterr().out
     assert markdown.startswith("# compo-clip version 3: refused\n")
     assert "| FAILED | itt | SugarCrepe++ ITT swap att | 40 | 75.00 | 50.00 | -25.00 [" in markdown
@@ -83,7 +86,8 @@ def test_a_refusal_is_a_table_with_next_steps_everywhere(
         assert "champion, version 1" in shown and "1-abcd" in shown and "today" in shown
         assert "kedro run --pipeline=rollback --env=toy" in shown
     for shown in (markdown, html.replace("\N{MINUS SIGN}", "-"), terminal):
-        assert "-25.0 points [" in shown and "training.wise_ft.ratio" in shown
+        assert "-25.00 [" in shown and "promotion.gate.rules.itt.by" in shown
+        assert "training.wise_ft.ratio" in shown
 
 
 def test_the_suggested_limit_is_the_smallest_that_passes(tmp_path: Path) -> None:
@@ -106,7 +110,7 @@ def test_a_refusal_for_few_items_names_the_setting(tmp_path: Path) -> None:
     given = re.search(
         r"`kedro run --pipeline=promotion --params promotion\.gate\.items=(\d+)`", markdown
     )
-    assert given is not None and "accept the loss" not in markdown
+    assert given is not None and "rules" not in given[0]
     lower = judge(few, few, [unseen], replace(GATE, items=int(given[1])))
     assert "are needed" not in " ".join(check.finding for check in lower)
 
@@ -123,7 +127,7 @@ def test_a_waived_role_is_named_with_the_command_that_scores_one(
     )
     command = "kedro run --pipeline=rescore --params benchmarks.sets.zero_shot_sets.root=<folder>"
     given = decision(waived, outcome="promoted")
-    promotion_page.show(given)
+    show(promotion_page(given, site_of(tmp_path)))
     terminal = capsys.readouterr().out
     markdown, html = written(given, tmp_path)
     assert "| waived | zero_shot | Zero-shot classification |" in markdown
@@ -131,7 +135,7 @@ def test_a_waived_role_is_named_with_the_command_that_scores_one(
     for page in (markdown, html.replace("&lt;", "<").replace("&gt;", ">"), terminal):
         assert command in page and "FAILED" not in page
     markdown, _ = written(decision(refused), tmp_path)
-    promotion_page.show(decision(refused))
+    show(promotion_page(decision(refused), site_of(tmp_path)))
     assert "`promotion.waive: [zero_shot]`" in capsys.readouterr().out
     assert "`promotion.waive: [zero_shot]`" in markdown
     assert "| FAILED | zero_shot |" in markdown and command in markdown

@@ -19,7 +19,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def page(root: Path, rows: int, refused: int, dry_run: int | None = None) -> Page:
+def page(root: Path, rows: int, refused: int) -> Page:
     captions = [
         Recaption(
             "a.png" if number % 2 else "gone.png", "h", f"New <b>{number}</b>.",
@@ -38,21 +38,16 @@ def page(root: Path, rows: int, refused: int, dry_run: int | None = None) -> Pag
         "shared_first_sentences": {},
     }  # fmt: skip
     tables = Table.of(captions, Recaption), Table.of(rejected, Rejected)
-    return recaptions_page(Recaptioning(*tables, report), dry_run, root, "mine")
+    return recaptions_page(Recaptioning(*tables, report), root, "mine")
 
 
 def test_the_page(approved: Callable[[str, str], None], root: Path) -> None:
     given = page(root, 2, 1)
     approved("recaptions", str(given.files("recaptions.html")["recaptions.html"]))
     assert given.facts["date"] == "2026-01-01 to 2026-01-02"
-    assert "2 of 3 images have a new caption; 1 have none" in given.sections[0].note
+    assert given.summary == ["2 of 3 images have a new caption."]
 
 
 def test_fifty_are_shown(root: Path) -> None:
-    new, rejected = page(root, COUNT + 20, 30).sections
+    _, new, rejected = page(root, COUNT + 20, 30).sections
     assert len(new.cards) == COUNT == 50 and len(rejected.cards) == 20  # type: ignore[attr-defined]
-    assert f"{COUNT} are shown, drawn at random" in new.note
-
-
-def test_a_dry_run_says_so(root: Path) -> None:
-    assert "A dry run of 3 images" in page(root, 3, 0, dry_run=3).sections[0].note

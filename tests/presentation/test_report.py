@@ -18,9 +18,10 @@ from compo_pipeline.diagnosis.diagnose import Diagnosis
 from compo_pipeline.evaluation.comparison import compare, run_pairs
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison, DegenerateItem
 from compo_pipeline.presentation import plots, report
-from compo_pipeline.presentation.item_cards import hardest_cards, sampled_cards
+from compo_pipeline.presentation.item_cards import change_cards
 from compo_pipeline.presentation.pages import Card, Link, Plot
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
@@ -41,7 +42,6 @@ CORRECT = {
     "3": (False, False, False),
     "4": (True, True, True),
 }
-LABELS = {"sugar_crepe_pp": "SugarCrepe++"}
 CAPTION = "a <b>red</b> cup & a plate"
 
 
@@ -89,7 +89,11 @@ def comparison() -> Comparison:
 def material(comparison: Comparison, subtask: Subtask) -> dict[str, Any]:
     return {
         "comparison": comparison,
-        "cards": sampled_cards([subtask], _scores(), comparison, 10),
+        "cards": list(
+            change_cards(
+                [subtask], item_changes(_scores(), [subtask], ("base", "clic")), comparison, 10
+            )
+        ),
         "curves": pd.DataFrame({"model": ["clic"] * 3, "step": [0, 1, 2], "loss": [3.0, 2.0, 1.5]}),
         "foils": [],
         "diagnosis": Diagnosis(),
@@ -110,7 +114,7 @@ def test_the_page(approved: Callable[[str, str], None], material: dict[str, Any]
     assert {"subtasks.png", "curves.png"} <= files.keys()
     assert "CLIC on scenes" in page and "abc123" in page and "epochs: 4" in page
     # The item that every model has right is not shown.
-    assert page.count('<article class="card">') == 4
+    assert page.count('<article class="card">') == 3
     assert "right seen, wrong none 3" in page and "attribute=&lt;b&gt;red&lt;/b&gt;" in page
     # Rendered scenes have no published results.
     assert "Published" not in page
@@ -118,39 +122,14 @@ def test_the_page(approved: Callable[[str, str], None], material: dict[str, Any]
     assert page.count("kedro run --pipeline=NAME") == 1 and "<code>attention</code>" in page
 
 
-def plotted(project: Path, files: dict[str, Any]) -> dict[str, pd.DataFrame]:
-    """The tables that the plots of dvc.yaml name, which have the columns that these plot."""
-    found = {}
-    for plot in yaml.safe_load((project / "dvc.yaml").read_text())["plots"]:
-        ((_, definition),) = plot.items()
-        for file, column in definition["y"].items():
-            table = pd.read_csv(io.StringIO(files[file.partition("/report/")[2]]))
-            across = definition["x"]
-            assert {column, across if isinstance(across, str) else across[file]} <= {*table}
-            found[Path(file).stem] = table
-    return found
-
-
-def test_tables_that_dvc_plots(material: dict[str, Any], bootstrapped: Path) -> None:
-    curves = pd.DataFrame(
-        {
-            "step": [1, 2, 1, 2],
-            "model": ["clic", "clic", "control", "control"],
-            "loss": [2.0, 0.5, 1.0, 0.8],
-            "clic": [2.0, None, None, None],
-        }
-    )
-    tables = plotted(bootstrapped, report.files(**{**material, "curves": curves}))
-    assert tables["fine_tuned_loss"].to_numpy().tolist() == [[1, 2.0]], "CLIC's own steps"
-    assert tables["control_loss"].to_numpy().tolist() == [[1, 1.0], [2, 0.8]]
-    assert len(tables["base"]) == len(tables["fine_tuned"]) > 0
+def test_dvc_plots_figures_of_the_report(material: dict[str, Any], project: Path) -> None:
+    plotted = yaml.safe_load((project / "dvc.yaml").read_text())["plots"]
+    assert {Path(each).name for each in plotted} <= report.files(**material).keys()
 
 
 def test_a_run_without_control_and_curves_has_a_page_too(
     approved: Callable[[str, str], None],
     material: dict[str, Any],
-    subtask: Subtask,
-    bootstrapped: Path,
 ) -> None:
     models = {"base": "base", "fine_tuned": "clic"}
     scores = [score for score in _scores() if score.model != "control"]
@@ -161,13 +140,10 @@ def test_a_run_without_control_and_curves_has_a_page_too(
         rows=tuple(rows),
         conclusions=summary_lines(rows),
     )
-    cards = sampled_cards([subtask], scores, compared, 10)
-    bare = {"comparison": compared, "cards": cards, "curves": pd.DataFrame()}
+    bare = {"comparison": compared, "cards": [], "curves": pd.DataFrame()}
     files = report.files(**{**material, **bare})
     approved("report_bare", str(files[report.PAGE]))
     assert "control" not in str(files[report.PAGE]).split("<main>")[1]
-    tables = plotted(bootstrapped, files)
-    assert tables["control"].empty and tables["control_loss"].empty
 
 
 def verdicts(card: Card) -> list[Any]:
@@ -175,26 +151,26 @@ def verdicts(card: Card) -> list[Any]:
     return [cell.text for cell in card.table.lines[-1][1:]]
 
 
-def test_cards_show_each_items_fate(subtask: Subtask, comparison: Comparison) -> None:
+def test_cards_show_the_items_that_one_model_has_right(
+    subtask: Subtask, comparison: Comparison
+) -> None:
     (subtask.images / "2.png").unlink()
-    found = sampled_cards([subtask], _scores(), comparison, 10)
-    assert {change: sorted(card.head[1] for card in own) for change, own in found.items()} == {
-        "fixed": ["0", "1"],
-        "broken": ["2"],
-        "wrong": ["3"],
-    }
-    card = next(card for card in found["fixed"] if card.head[1] == "1")
-    assert verdicts(card) == ["wrong", "right", "right"] and card.table is not None
+    changes = list(item_changes(_scores(), [subtask], ("base", "clic")))
+    ours, base = change_cards([subtask], changes, comparison, 10)
+    assert (ours.title, base.title) == ("Only CLIC is right", "Only base is right")
+    assert sorted(card.head[1] for card in ours.cards) == ["0", "1"]
+    card = next(card for card in ours.cards if card.head[1] == "1")
+    assert verdicts(card) == ["wrong", "right"] and card.table is not None
     texts = [line[0] for line in card.table.lines[:-1]]
     assert [cell.text for cell in texts] == [CAPTION, "p2", "n"]
     assert [cell.kind.split()[-1] for cell in texts] == ["positive", "positive", "negative"]
-    assert [cell.text for cell in card.table.lines[2][1:]] == ["0.250"] * 3
+    assert [cell.text for cell in card.table.lines[2][1:]] == ["0.250"] * 2
     (image,) = (side.image for side in card.sides)
     assert image is not None and image.width == 320
-    (gone,) = (side.image for side in found["broken"][0].sides)
+    (gone,) = (side.image for side in base.cards[0].sides)
+    assert base.cards[0].head[1] == "2"
     assert gone is not None and gone.problem.startswith("missing")
-    fewer = sampled_cards([subtask], _scores(), comparison, 1)
-    assert [len(own) for own in fewer.values()] == [1, 1, 1]
+    assert [len(own.cards) for own in change_cards([subtask], changes, comparison, 1)] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -208,38 +184,25 @@ def test_cards_show_each_items_fate(subtask: Subtask, comparison: Comparison) ->
     ],
 )
 def test_a_card_shows_what_its_metric_compares(
-    subtask: Subtask, metric: str, wrong: tuple[float, ...], images: int, compared: list[bool]
+    subtask: Subtask,
+    comparison: Comparison,
+    metric: str,
+    wrong: tuple[float, ...],
+    images: int,
+    compared: list[bool],
 ) -> None:
     others = ("1.png", "2.png") if metric == "t2i" else ("1.png",)
     texts = ((CAPTION, "p2"), ("n",))
     right = tuple(sorted(wrong, reverse=True))
     place = ("sugar_crepe_pp", "swap_att", metric, "0", "fixed", 0.2, "0.png", others)
     change = ItemChange("base", "clic", *place, *texts, wrong, right)
-    (card,) = hardest_cards([subtask], [change], LABELS, 3)["fixed"]
+    ((card,),) = (own.cards for own in change_cards([subtask], [change], comparison, 3))
     assert len(card.sides) == images and verdicts(card) == ["wrong", "right"]
     assert card.table is not None
     *lines, _ = card.table.lines
     assert [line[0].kind.endswith("positive") for line in lines] == compared
     last = -1 if metric != "t2i" else 2
     assert [cell.text for cell in lines[-1][1:]] == [f"{wrong[last]:.3f}", f"{right[last]:.3f}"]
-
-
-def test_the_hardest_items_come_first_and_once(subtask: Subtask) -> None:
-    place = ("base", "clic", "sugar_crepe_pp", "swap_att")
-    texts = ((CAPTION,), ("n",), (0.1, 0.2), (0.2, 0.1))
-    changes = [
-        ItemChange(*place, metric, item, change, shortfall, f"{item}.png", (), *texts)
-        for metric, item, change, shortfall in (
-            ("itt", "0", "fixed", 0.1),
-            ("itt", "1", "fixed", 0.3),
-            ("i2t_r1", "1", "fixed", 0.9),
-            ("i2t_r5", "2", "fixed", 0.9),
-            ("itt", "3", "broken", 0.2),
-        )
-    ]
-    found = hardest_cards([subtask], changes, LABELS, 5)
-    items = {change: [card.head[1] for card in own] for change, own in found.items()}
-    assert items == {"fixed": ["1", "0"], "broken": ["3"]}
 
 
 def test_a_comparison_survives_its_file(comparison: Comparison) -> None:

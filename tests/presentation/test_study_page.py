@@ -9,7 +9,7 @@ from plotly.offline import get_plotlyjs
 
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
-from compo_pipeline.presentation.study_page import PAGE, files
+from compo_pipeline.presentation.study_page import PAGE, study_page
 from compo_pipeline.storage.files import record_json
 from compo_pipeline.storage.records import Score
 
@@ -35,7 +35,8 @@ def written(trials: int, confirmation: dict[str, Any]) -> str:
         "trials": {"complete": trials},
         "best": best if trials else None,
     }
-    return str(files(database, study, confirmation, {"command": "kedro run"})[PAGE])
+    page = study_page(database, study, confirmation, {"command": "kedro run"})
+    return str(page.files(PAGE)[PAGE])
 
 
 def test_the_page_has_the_confirmation_the_best_values_and_five_plots(

@@ -2,12 +2,10 @@
 
 import io
 from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from compo_pipeline.presentation import wise_ft_page
 
@@ -38,7 +36,7 @@ def frame(*roles: str) -> pd.DataFrame:
 
 
 def test_the_trade_off_is_the_means_of_the_roles() -> None:
-    means = wise_ft_page.summary(frame("retrieval", "composition", "zero_shot"))
+    means = wise_ft_page.means_by_ratio(frame("retrieval", "composition", "zero_shot"))
     assert list(means.index) == [0.0, 0.5, 1.0]
     assert list(means.columns) == ["composition", "zero_shot", "retrieval"]
     assert list(means.loc[0.5]) == [53.0, 73.0, 38.0]
@@ -47,9 +45,9 @@ def test_the_trade_off_is_the_means_of_the_roles() -> None:
 def test_the_page(approved: Callable[[str, str], None]) -> None:
     given = frame("composition", "retrieval").assign(headline=False, significance="above")
     given = given.assign(against_base=1.0, against_base_low=0.5, against_base_high=1.5)
-    files = wise_ft_page.files(given, {"command": "kedro run"}, [], "")
-    approved("wise_ft", str(files["wise_ft.html"]))
-    assert len(pd.read_csv(io.BytesIO(str(files["figures.csv"]).encode()))) == len(given)
+    page = wise_ft_page.wise_ft_page(given, {"command": "kedro run"}, [], "")
+    approved("wise_ft", str(page.files("wise_ft.html")["wise_ft.html"]))
+    assert "there are none (tuning.benchmarks" in page.summary[0]
 
 
 @pytest.mark.parametrize(
@@ -83,14 +81,3 @@ def test_the_page_says_which_sets_are_in_an_axis() -> None:
     (plot,) = wise_ft_page.trade_off(frame("composition", "retrieval"))
     told = f"Composition: {SETS['composition']}. Retrieval: {SETS['retrieval']}."
     assert plot.note.endswith(told)
-
-
-def test_the_table_has_a_line_a_ratio(tmp_path: Path) -> None:
-    with (tmp_path / "shown.txt").open("w") as file:
-        given = frame("composition", "zero_shot", "retrieval")
-        wise_ft_page.show(given, Console(file=file, width=100))
-    shown = (tmp_path / "shown.txt").read_text()
-    lines = [line.split() for line in shown.splitlines()]
-    assert ["0.5", "53.0", "73.0", "38.0"] in lines
-    assert ["1", "54.0", "74.0", "39.0"] in lines
-    assert "No ratio is chosen: there are no validation items" in shown

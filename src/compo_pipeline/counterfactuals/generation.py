@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +37,7 @@ from compo_pipeline.counterfactuals.tables import EDITED, FAILED, GENERATED, qua
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.files import atomic_file, atomic_folder
+from compo_pipeline.storage.files import atomic_file
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.storage.table_files import PART
@@ -295,26 +296,22 @@ def published_path(sample_id: str, sentence: int, role: str, stored: Path) -> st
     return f"{stored.stem[:2]}/{role}-{sentence}-{readable}-{stored.name}"
 
 
-def publish(paths: Sequence[str], state: Path, folder: Path) -> None:
-    """Make a folder with exactly these images; a folder that already has them is left alone.
+def publish(paths: Sequence[str], state: Path) -> Path:
+    """Make a new folder with exactly these images, and return it.
 
     Args:
-        paths: published paths of the images; empty ones stand for none.
+        paths: published paths of the images; empty ones stand for none. Equal paths mean equal
+            images.
         state: folder of the stored images, which are linked where possible, else copied.
-        folder: the published folder. Equal paths mean equal images, so a folder of these paths is
-            left alone: another process may be reading it.
     """
-    wanted = [path for path in paths if path]
-    stored = sum(file.is_file() for file in folder.rglob("*"))
-    there = folder.is_dir() and len(wanted) == stored
-    if there and all((folder / path).is_file() for path in wanted):
-        return
-    with atomic_folder(folder) as new:
-        for path in wanted:
-            target = new / path
-            source = state / IMAGES / path[:2] / path.rpartition("-")[2]
-            target.parent.mkdir(exist_ok=True)
-            try:
-                target.hardlink_to(source)
-            except OSError:
-                shutil.copyfile(source, target)
+    state.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="published-", dir=state))
+    for path in filter(None, paths):
+        target = folder / path
+        source = state / IMAGES / path[:2] / path.rpartition("-")[2]
+        target.parent.mkdir(exist_ok=True)
+        try:
+            target.hardlink_to(source)
+        except OSError:
+            shutil.copyfile(source, target)
+    return folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,8 @@ from compo_pipeline.diagnosis.weaknesses import (
     weaknesses,
     worst,
 )
-from compo_pipeline.evaluation.comparison import Row
+from compo_pipeline.evaluation.comparison import FINE_TUNED
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.run.next_steps import kedro_run
 from compo_pipeline.run.provenance import CommandOptions
 
@@ -97,21 +98,15 @@ class Diagnosis:
         return RULE
 
 
-def diagnose(
-    rows: Iterable[Row],
-    base: str,
-    model: str,
-    run: TrainingRun,
-) -> Diagnosis:
+def diagnose(comparison: Comparison, run: TrainingRun, model: str = FINE_TUNED) -> Diagnosis:
     """Diagnose a model: which kinds of change it misses, and which settings to change.
 
     Args:
-        rows: of a comparison; those of foils count.
-        base: key of the base in the rows' values.
-        model: key of the model, which may be the base.
+        comparison: of the model with its base, the first one; the rows of foils count.
         run: its training, or one that could follow.
+        model: its key, which may be that of the base.
     """
-    scored = foil_rows(rows)
+    scored, base = foil_rows(comparison.rows), comparison.reference
     if not scored:
         return Diagnosis()
     asked = run.asked

@@ -45,7 +45,7 @@ class EvaluationSettings:
     slice_items: PositiveInt = 50
     """The least number of scored items of a metric within a slice."""
     gallery: NonNegativeInt = 24
-    """Number of items shown in the report of each kind: fixed, broken, still wrong."""
+    """Number of items shown in the report of each kind: right or wrong after fine-tuning alone."""
 
 
 @settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from scipy.special import betaincinv
@@ -52,14 +51,6 @@ class Noise(NamedTuple):
     rejected: int
     unsure: int
     value: float | None
-    low: float
-    high: float
-
-
-class Corrected(NamedTuple):
-    """Accuracy corrected for false items, as a share, with its interval."""
-
-    value: float
     low: float
     high: float
 
@@ -143,39 +134,3 @@ def _noise_interval(verdicts: Sequence[Verdict]) -> Noise:
     if most < judged:
         high = float(betaincinv(most + 1, judged - most, 1 - tail))
     return Noise(judged, rejected, unsure, rejected / decided if decided else None, low, high)
-
-
-def corrected(value: float, low: float, high: float, found: Noise) -> Corrected | None:
-    """Accuracy without false items, estimated from that on all items; None if all items are false.
-
-    A model's accuracy on all items is a = (1 - q) c + q / 2, where q is the noise and c the
-    accuracy on the others, so c = (a - q / 2) / (1 - q), within 0 and 1. This assumes that of a
-    false item, whose foil is as true as its caption or whose caption is as false as its foil, a
-    model is right with probability 1/2, and that false items are as many among the items of a kind
-    as among its reviewed ones, which were drawn at random.
-
-    The interval is what both 95% intervals together allow, so it holds c with 90% at least.
-
-    Args:
-        value: the accuracy on all items.
-        low: lower end of its interval.
-        high: upper end of its interval.
-        found: noise of the items.
-
-    Returns:
-        None where every decided item is false, or none was decided.
-    """
-    if found.value is None or found.value == 1:
-        return None
-    ends = [_correct_for_noise(a, q) for a, q in product((low, high), (found.low, found.high))]
-    return Corrected(_correct_for_noise(value, found.value), min(ends), max(ends))
-
-
-def _correct_for_noise(accuracy: float, share: float) -> float:
-    """Accuracy on the true items, given the accuracy on all items and the share of false items.
-
-    Of false items a model has half right.
-    """
-    if share == 1:
-        return float(accuracy > 1 / 2)
-    return min(1.0, max(0.0, (accuracy - share / 2) / (1 - share)))

@@ -10,13 +10,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
@@ -29,11 +26,9 @@ from compo_pipeline.presentation.pages import ImageCard, Page, Plot, thumbnail
 from compo_pipeline.presentation.plots import STYLE
 
 ROWS = 6  # of a grid
-_MAPS = 3  # right of the image: before, after, and the difference
-_DPI = 150
 _GRID_SIDE = 2200  # pixels of a grid on the page, at most
-_SIDE = 448  # pixels of a drawn image, whatever size the model sees
-_INCH, _HEAD, _FOOT = 1.9, 0.4, 0.75
+_INCH = 1.9  # of a map
+_PALE = -1.6  # a gray image between this and 1 is light enough to see the attention over it
 # Outliers among the patches have the last colour, so that the others differ visibly.
 _PERCENTILES = (1.0, 99.0)
 _NOTE = (
@@ -44,13 +39,6 @@ _NOTE = (
 )
 
 log = logging.getLogger(__name__)
-
-
-class ColourScales(NamedTuple):
-    """Colour scales of attention and of its difference, the same in all grids of a run."""
-
-    attention: ScalarMappable
-    difference: ScalarMappable
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,89 +106,43 @@ def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:
     """Yield images with grids of a few attention panels each, all on one colour scale."""
     if not panels:
         return
-    scales = _colour_scales(panels)
-    for start in range(0, len(panels), ROWS):
-        buffer = io.BytesIO()
-        with mpl.rc_context(STYLE):
-            _plot_grid(panels[start : start + ROWS], scales).savefig(buffer, dpi=_DPI, format="png")
-        yield Image.open(buffer).convert("RGB")
-
-
-def _colour_scales(panels: Sequence[AttentionPanel]) -> ColourScales:
-    """Colour scales that fit the attention values of all panels."""
     both = np.stack([[panel.base, panel.fine_tuned] for panel in panels])
     low, high = np.percentile(both, _PERCENTILES)
     # Two models may agree everywhere: the scale needs some width.
     limit = max(float(np.percentile(abs(both[:, 1] - both[:, 0]), _PERCENTILES[1])), 0.01)
-    return ColourScales(
-        ScalarMappable(Normalize(float(low), float(high)), "YlOrBr"),
-        ScalarMappable(Normalize(-limit, limit), "PRGn"),
-    )
+    attention = {"cmap": "YlOrBr", "vmin": low, "vmax": high}
+    scales = attention, attention, {"cmap": "PRGn", "vmin": -limit, "vmax": limit}
+    for start in range(0, len(panels), ROWS):
+        yield _grid(panels[start : start + ROWS], scales)
 
 
-def _plot_grid(panels: Sequence[AttentionPanel], scales: ColourScales) -> Figure:
-    """Plot a figure with a row for each attention panel, and colour bars below."""
-    across, height = 1 + _MAPS, len(panels) * (_INCH + _HEAD) + _FOOT
-    figure = Figure(figsize=(across * _INCH, height))
-    axes = figure.subplots(len(panels), across, squeeze=False)
-    figure.subplots_adjust(
-        left=0, right=1, bottom=_FOOT / height, top=1 - 0.2 / height, wspace=0.04,
-        hspace=_HEAD / _INCH,
-    )  # fmt: skip
+@mpl.rc_context(fname=STYLE)
+def _grid(panels: Sequence[AttentionPanel], scales: Sequence[dict[str, Any]]) -> Image.Image:
+    """An image with a row for each attention panel, and colour bars below.
+
+    A row has the image, and its maps over a pale gray copy of it: before, after, difference.
+    """
+    figure = Figure(figsize=(4 * _INCH, (_INCH + 0.3) * len(panels) + 0.7), layout="constrained")
+    axes = figure.subplots(len(panels), 1 + len(scales), squeeze=False)
     for line, panel in zip(axes, panels, strict=True):
-        _plot_row(line, panel, scales)
-    low, high = 0.42 / height, 0.1 / height
-    _plot_colour_bar(figure, (0.26, low, 0.46, high), scales.attention, "attention, times uniform")
-    _plot_colour_bar(
-        figure, (0.755, low, 0.22, high), scales.difference, "difference, times uniform"
-    )
-    return figure
-
-
-def _plot_row(line: Sequence[Axes], panel: AttentionPanel, scales: ColourScales) -> None:
-    """Plot an attention panel: the image, and three maps over a pale grey copy of it."""
-    gray = panel.pixels @ np.array([0.299, 0.587, 0.114])
-    tints = (
-        scales.attention.to_rgba(panel.base),
-        scales.attention.to_rgba(panel.fine_tuned),
-        scales.difference.to_rgba(panel.fine_tuned - panel.base),
-    )
-    large = np.stack([_resized(panel.pixels[..., k], _SIDE) for k in range(3)], axis=-1)
-    shown = [large, *(_overlay(gray, tint) for tint in tints)]
-    for ax, image in zip(line, shown, strict=True):
-        ax.imshow(image)
-        ax.set(xticks=[], yticks=[])
-        ax.spines[:].set(visible=True, color="#e4e0d6")
-    # Else two dollar signs in a name would be parsed as a formula.
-    line[0].set_title(panel.phrase, fontsize=9.5, parse_math=False)
-    label = line[0].set_xlabel(panel.image, fontsize=6, loc="left", labelpad=2, color="#8b867b")
-    label.set_parse_math(False)
-    for ax, title in zip(line[1:], (*panel.names, "difference"), strict=True):
-        ax.set_title(title, fontsize=7.5, fontweight="normal", color="#6b675e")
-
-
-def _overlay(gray: NDArray[np.floating], colours: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Blend colours of image patches [G, G, 4] over a pale grey image [H, H]."""
-    pale = _resized(0.62 + 0.38 * gray, _SIDE)
-    # Each pixel has the colour of its patch, so that patches keep their edges.
-    patch = np.arange(_SIDE) * len(colours) // _SIDE
-    shown: NDArray[np.floating] = colours[patch[:, None], patch, :3] * pale[..., None]
-    return shown
-
-
-def _resized(plane: NDArray[np.floating], side: int) -> NDArray[np.floating]:
-    """An array resized bicubically to side x side pixels, clipped to 0..1."""
-    image = Image.fromarray(plane.astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)
-    return np.asarray(image).clip(0, 1)
-
-
-def _plot_colour_bar(
-    figure: Figure, place: tuple[float, float, float, float], colours: ScalarMappable, label: str
-) -> None:
-    """Plot a horizontal colour bar with its label."""
-    bar = figure.colorbar(
-        colours, cax=figure.add_axes(place), orientation="horizontal", extend="both"
-    )
-    bar.set_label(label, fontsize=8)
-    bar.ax.tick_params(labelsize=7.5)
-    bar.outline.set_visible(False)
+        shown = line[0].imshow(panel.pixels)
+        # Else two dollar signs in a name would be parsed as a formula.
+        line[0].set_title(panel.phrase, parse_math=False)
+        line[0].set_ylabel(panel.image, fontsize=6, loc="bottom").set_parse_math(False)
+        maps = panel.base, panel.fine_tuned, panel.fine_tuned - panel.base
+        named = zip(line[1:], maps, scales, (*panel.names, "difference"), strict=True)
+        for ax, values, scale, title in named:
+            ax.imshow(panel.pixels.mean(axis=-1), cmap="gray", vmin=_PALE, vmax=1)
+            ax.imshow(values, extent=shown.get_extent(), alpha=0.75, **scale)
+            ax.set_title(title, fontsize=7.5, fontweight="normal")
+        for ax in line:
+            ax.set(xticks=[], yticks=[], anchor="S")
+            ax.grid(visible=False)
+            ax.spines[:].set_visible(False)
+    for (first, last), name in (((1, 2), "attention"), ((3, 3), "difference")):
+        below, colours = list(axes[:, first : last + 1].flat), axes[0, first].images[1]
+        bar = figure.colorbar(colours, ax=below, location="bottom", extend="both", aspect=30)
+        bar.set_label(f"{name}, times uniform", fontsize=8)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=150, format="png")
+    return Image.open(buffer).convert("RGB")

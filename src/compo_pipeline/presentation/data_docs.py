@@ -8,7 +8,6 @@ data with the rules.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from compo_pipeline.datasets.quality.profile import profile
-from compo_pipeline.presentation.pages import Cell, Link, Page, Section, Table
+from compo_pipeline.presentation.pages import Cell, Link, Page, Section, Table, render
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,10 +38,10 @@ _POLICY = (
 )
 
 
-def make_local(
+def data_docs(
     site: Path, result: Mapping[str, Any], facts: pd.DataFrame, ingest_report: Mapping[str, Any]
-) -> None:
-    """Rewrite the HTML pages of Great Expectations' Data Docs so that they need no network.
+) -> dict[str, str | bytes]:
+    """HTML pages of Great Expectations' Data Docs, rewritten so that they need no network.
 
     Args:
         site: the folder that Great Expectations filled.
@@ -51,16 +50,14 @@ def make_local(
         ingest_report: what ingest found in the captions.
     """
     style = files(__package__).joinpath("templates/data_docs.css").read_text(encoding="utf-8")
-    shutil.rmtree(site / "static", ignore_errors=True)
-    index = site / _INDEX
-    pages = sorted(page for page in site.rglob("*.html") if page != index)
-    for page in pages:
+    pages: dict[str, str | bytes] = {}
+    for page in sorted(site.rglob("*.html")):
         text = _REMOTE.sub("", page.read_text(encoding="utf-8"))
         text = text.replace("<head>", f"<head>{_POLICY}", 1)
-        page.write_text(text.replace("</head>", f"<style>{style}</style></head>", 1), "utf-8")
-    shown = {page.relative_to(site).parts[0]: page.relative_to(site).as_posix() for page in pages}
-    made = _index(result, facts, ingest_report, shown).files(_INDEX)
-    index.write_text(str(made[_INDEX]), "utf-8")
+        text = text.replace("</head>", f"<style>{style}</style></head>", 1)
+        pages[page.relative_to(site).as_posix()] = text
+    shown = {name.partition("/")[0]: name for name in pages if name != _INDEX}
+    return pages | _index(result, facts, ingest_report, shown).files(_INDEX)
 
 
 def _index(
@@ -138,16 +135,4 @@ def _index(
 
 def _histogram(one: Mapping[str, Any]) -> Cell:
     """The histogram of a column, with the rows of each bar as its title."""
-    top, bars = max(rows for _, _, rows in one["bars"]), Markup()
-    for place, (low, high, rows) in enumerate(one["bars"]):
-        height = 40 * rows / top
-        values = f"{low} to {high}" if high > low else f"{low}"
-        bars += Markup(
-            '<rect x="{}" y="{:.2f}" width="9" height="{:.2f}"><title>{}: {:,} rows</title></rect>'
-        ).format(10 * place, 40 - height, height, values, rows)
-    return Cell(
-        Markup(
-            '<svg class="bars" viewBox="0 0 {} 40" preserveAspectRatio="none" role="img" '
-            'aria-label="Histogram: {}">{}</svg>'
-        ).format(10 * len(one["bars"]), one["label"], bars)
-    )
+    return Cell(Markup(render("bars.html", {**one, "top": max(bar[-1] for bar in one["bars"])})))

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
-
 from compo_pipeline.diagnosis.diagnose import Diagnosis
 from compo_pipeline.presentation.pages import Cell, CellLike, List, Page, Section, Table, Text
-from compo_pipeline.presentation.tables import difference_cell, estimate_cell, print_table
-from compo_pipeline.run.console import terminal
+from compo_pipeline.presentation.tables import difference_cell, estimate_cell
 from compo_pipeline.run.provenance import CommandOptions
 
 PAGE = "diagnosis.html"
 
 
-def files(
+def diagnosis_page(
     diagnoses: Mapping[str, Diagnosis],
     models: Mapping[str, Mapping[str, Any]],
     facts: Mapping[str, str],
     command: CommandOptions,
-) -> dict[str, str | bytes]:
+) -> Page:
     """The page with the diagnoses of several models.
 
     Args:
@@ -36,7 +33,7 @@ def files(
         sections += diagnosis_sections(one, name, command, base)
     over = "What each model misses, what training would ask for, and what to change"
     summary = [f"{name}: {one.sentence}" for name, one in diagnoses.items()]
-    return Page("Diagnosis", over, sections, summary, facts).files(PAGE)
+    return Page("Diagnosis", over, sections, summary, facts)
 
 
 def diagnosis_sections(
@@ -52,10 +49,8 @@ def diagnosis_sections(
     """
     if not diagnosis.kinds:
         return []
-    sections: list[Section] = [
-        _kinds_table(diagnosis, title),
-        List([diagnosis.rule, diagnosis.sentence]),
-    ]
+    table = _kinds_table(diagnosis, title)
+    sections: list[Section] = [table, List([diagnosis.rule, diagnosis.sentence])]
     if diagnosis.steps:
         text = (
             "With these settings in a file of the run's environment in `conf`, such as "
@@ -92,13 +87,3 @@ def _kinds_table(diagnosis: Diagnosis, title: str) -> Table:
         "share of the training captions with a hard negative that changes them so; of "
         f"{diagnosis.captions:,} captions {diagnosis.negatives:,} negatives were read.",
     )
-
-
-def show(diagnoses: Mapping[str, Diagnosis], console: Console | None = None) -> None:
-    """Print the accuracy of each model by kind of foil, and the settings that are advised."""
-    shown = terminal(console)
-    for name, diagnosis in diagnoses.items():
-        print_table(_kinds_table(diagnosis, name), shown)
-        shown.print(f"{name}: {diagnosis.sentence}", markup=False, highlight=False)
-        if diagnosis.steps:
-            shown.print(diagnosis.yaml, markup=False, highlight=False)

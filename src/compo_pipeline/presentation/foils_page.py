@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 from jinja2.utils import htmlsafe_json_dumps
 
 from compo_pipeline.benchmarks.foils import NAME
-from compo_pipeline.evaluation.comparison import Estimate, Row
+from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.foils.build import STATES, USED
-from compo_pipeline.foils.review import Noise, corrected
+from compo_pipeline.foils.review import Noise
 from compo_pipeline.presentation import pages
-from compo_pipeline.presentation.tables import Column, differences, estimate_cell, metrics_table
+from compo_pipeline.presentation.tables import Column, metrics_table
 from compo_pipeline.storage.records import Foil
 
 PAGE = "review.html"
@@ -38,9 +38,7 @@ _NO_REVIEW = (
 _REVIEW = (
     "Of {} items, drawn at random and reviewed by a person, {} are false and {} undecided: between "
     "{:.1f}% and {:.1f}% of all. Noise: the share of false items of a kind, with "
-    "its exact 95% interval, undecided ones counted as right below and as false above. Without "
-    "noise: the accuracy a, corrected for a share q of items on which a model is right by chance, "
-    "(a - q/2) / (1 - q); its interval is what those of a and q together allow."
+    "its exact 95% interval, undecided ones counted as right below and as false above."
 )
 
 
@@ -96,64 +94,36 @@ def sections(
         for row in comparison.rows
         if row.benchmark == NAME and kinds.get(row.name, {}).get("state") == USED
     ]
-    found: list[pages.Section] = []
-    if rows:
-        found.append(_kinds_table(rows, comparison.labels, kinds, noise))
-    unused = [
-        f"{name.replace('_', ' ')}: {kind['items']:,} items, {_unused_reason(kind)}"
-        for name, kind in kinds.items()
-        if kind["state"] != USED
-    ]
-    if unused:
-        found.append(pages.List(unused, title="Foils that are not scored"))
-    return found
-
-
-def _kinds_table(
-    rows: Sequence[Row],
-    labels: Mapping[str, str],
-    kinds: Mapping[str, Any],
-    noise: Mapping[str, Noise],
-) -> pages.Section:
-    """Accuracies by kind of foil, by text alone, and corrected for label noise."""
-
-    def by_text(row: Row) -> pages.Cell:
-        kind = kinds[row.name]
-        limit = f"at most {100 * kind['text_accuracy_limit']:.1f}"
-        return pages.Cell(100 * kind["text_accuracy"], small=limit)
 
     def share(row: Row) -> pages.Cell:
         if (own := noise.get(row.name)) is None:
             return pages.Cell(None)
-        value = None if own.value is None else 100 * own.value
-        return pages.Cell(
-            value, small=f"[{100 * own.low:.1f}, {100 * own.high:.1f}] of {own.judged}"
+        ends = f"{pages.interval(100 * own.low, 100 * own.high)} of {own.judged}"
+        return pages.Cell(None if own.value is None else 100 * own.value, small=ends)
+
+    own: dict[str, Column] = {
+        "by text alone": lambda row: pages.Cell(
+            100 * kinds[row.name]["text_accuracy"],
+            small=f"at most {100 * kinds[row.name]['text_accuracy_limit']:.1f}",
         )
-
-    def without(role: str) -> Callable[[Row], pages.Cell]:
-        def cell(row: Row) -> pages.Cell:
-            value, own = row.values[role], noise.get(row.name)
-            ends = (value.value / 100, value.low / 100, value.high / 100)
-            right = own and corrected(*ends, own)
-            return (
-                estimate_cell(Estimate(*(100 * end for end in right)))
-                if right
-                else pages.Cell(None)
-            )
-
-        return cell
-
-    further: dict[str, Column] = {
-        **differences(["vs base"]),
-        "by text alone": by_text,
     }
     note = _NO_REVIEW
     if (every := noise.get("")) is not None:
         ends = (100 * every.low, 100 * every.high)
         note = _REVIEW.format(every.judged, every.rejected, every.unsure, *ends)
-        further["noise"] = share
-        further |= {f"{label} without noise": without(role) for role, label in labels.items()}
-    return metrics_table(rows, labels, further, title="Foils of own captions", note=_FOILS + note)
+        own["noise"] = share
+    unused = [
+        f"{name.replace('_', ' ')}: {kind['items']:,} items, {_unused_reason(kind)}"
+        for name, kind in kinds.items()
+        if kind["state"] != USED
+    ]
+    title = "Foils of own captions"
+    return [
+        metrics_table(
+            rows, comparison.labels, ["vs base"], (), own, title=title, note=_FOILS + note
+        ),
+        pages.List(unused, title="Foils that are not scored"),
+    ]
 
 
 def _unused_reason(found: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import io
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple, TypeAlias
@@ -78,6 +78,11 @@ class Section:
     title: str = ""
     note: str = ""
     folded: bool = False
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is something to show: rows, cards or items, if it is a section of such."""
+        return all(getattr(self, name, True) for name in ("rows", "cards", "items"))
 
 
 @dataclass(frozen=True)
@@ -178,7 +183,7 @@ class Page:
     Attributes:
         title: heading of the page.
         over: line above the heading, which says what kind of page it is.
-        sections: parts below the head.
+        sections: parts below the head; those without rows, cards or items are left out.
         summary: sentences, of which the first one is shown larger.
         facts: label to text.
         links: related pages.
@@ -199,9 +204,8 @@ class Page:
 
     def files(self, *names: str) -> dict[str, str | bytes]:
         """The page as HTML or Markdown, by the suffix of each name, and files of its plots."""
-        sections = [(type(each).__name__, each) for each in self.sections]
-        context = {each.name: getattr(self, each.name) for each in fields(self)}
-        context["sections"] = sections
+        sections = [(type(each).__name__, each) for each in self.sections if each.shown]
+        context = {**vars(self), "sections": sections}
         plots = [each for each in self.sections if isinstance(each, Plot) and each.file]
         return {
             **{name: render(f"page{PurePath(name).suffix}", context) for name in names},
@@ -278,6 +282,11 @@ def edited_text(text: str | None, caption: str) -> Markup:
     gone = " · ".join(piece for piece, changed in changed_words(caption, [text]) if changed)
     less = Markup("<small>instead of: {}</small>").format(gone) if gone else Markup()
     return marked(text, [caption]) + less
+
+
+def interval(low: float, high: float, form: str = ".1f") -> str:
+    """Text of an interval, `[1.2, 3.4]`; with the form `+.1f` that of a difference."""
+    return f"[{low:{form}}, {high:{form}}]"
 
 
 def p_value(p: float) -> str:

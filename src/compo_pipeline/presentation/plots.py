@@ -6,9 +6,11 @@ import io
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -29,27 +31,7 @@ THEME = {
 }
 # By role of a model.
 COLOURS = {"base": THEME["base"], "control": THEME["control"], "fine_tuned": THEME["ours"]}
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": THEME["soft"],
-    "axes.labelcolor": THEME["soft"],
-    "axes.titlecolor": THEME["ink"],
-    "xtick.color": THEME["soft"],
-    "ytick.color": THEME["ink"],
-    "text.color": THEME["ink"],
-    "grid.color": THEME["line"],
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "legend.frameon": False,
-    "savefig.dpi": 200,
-    "savefig.bbox": "tight",
-    # Text stays text, and the same figure gives the same bytes.
-    "svg.fonttype": "none",
-    "svg.hashsalt": "compo_pipeline",
-}
+STYLE = str(files(__package__) / "templates" / "page.mplstyle")
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
 _SMOOTHED_FROM = 40  # points of a curve
@@ -73,7 +55,7 @@ class Panel(NamedTuple):
 def save(figure: Figure, file: str, label: str, title: str = "", note: str = "") -> Plot:
     """A section with a figure: SVG in the CSS colours of a page, and a PNG file on white.
 
-    Call it within `rc_context(STYLE)`.
+    Call it within `rc_context(fname=STYLE)`.
 
     Args:
         figure: drawn in the colours of `THEME`.
@@ -94,6 +76,7 @@ def save(figure: Figure, file: str, label: str, title: str = "", note: str = "")
     return Plot(svg, label, file, image.getvalue(), title=title, note=note)
 
 
+@mpl.rc_context(fname=STYLE)
 def subtasks(rows: Sequence[Row], models: Mapping[str, str]) -> list[Plot]:
     """Plot every subtask of SugarCrepe and SugarCrepe++: each model's value with its interval.
 
@@ -105,25 +88,22 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str]) -> list[Plot]:
         A section; none if there is nothing to draw.
     """
     panels: dict[str, list[Row]] = {}
-    for row in rows:
-        if is_subtask(row):
-            title = row.label.removesuffix(f" {row.name.replace('_', ' ')}")
-            panels.setdefault(title, []).append(row)
+    for row in filter(is_subtask, rows):
+        title = row.label.removesuffix(f" {row.name.replace('_', ' ')}")
+        panels.setdefault(title, []).append(row)
     if not panels:
         return []
-    lines = sum(len(panel) for panel in panels.values())
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.2, 0.36 * lines + 0.5 * len(panels)))
-        heights = [len(panel) for panel in panels.values()]
-        axes = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False, sharex=True)
-        for ax, (title, panel) in zip(axes[:, 0], panels.items(), strict=True):
-            _plot_intervals(ax, panel, models)
-            ax.set_title(title)
-        axes[-1, 0].set_xlabel("per cent right, with 95% interval; the tick is the chance level")
-        axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=3, handletextpad=0.1)
-        figure.subplots_adjust(hspace=0.4)
-        label = "Accuracy of every model on every subtask, with intervals and chance levels"
-        return [save(figure, "subtasks.png", label, title="Subtask by subtask")]
+    heights = [len(panel) for panel in panels.values()]
+    figure = Figure(figsize=(5.2, 0.36 * sum(heights) + 0.5 * len(panels)))
+    axes = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False, sharex=True)
+    for ax, (title, panel) in zip(axes[:, 0], panels.items(), strict=True):
+        _plot_intervals(ax, panel, models)
+        ax.set_title(title)
+    axes[-1, 0].set_xlabel("per cent right, with 95% interval; the tick is the chance level")
+    axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=3, handletextpad=0.1)
+    figure.subplots_adjust(hspace=0.4)
+    label = "Accuracy of every model on every subtask, with intervals and chance levels"
+    return [save(figure, "subtasks.png", label, title="Subtask by subtask")]
 
 
 def is_subtask(row: Row) -> bool:
@@ -133,28 +113,30 @@ def is_subtask(row: Row) -> bool:
 
 def _plot_intervals(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:
     """Plot metric values with their intervals, a colour for each model, and chance levels."""
-    places = range(len(panel))
-    for shift, role in enumerate(models):
-        found = [row.values[role] for row in panel]
-        centre = [place + 0.22 * (shift - (len(models) - 1) / 2) for place in places]
-        values = [estimate.value for estimate in found]
-        spread = [
-            [max(0.0, e.value - e.low) for e in found],
-            [max(0.0, e.high - e.value) for e in found],
-        ]
+    places = np.arange(len(panel))
+    for shift, (role, name) in enumerate(models.items()):
+        own = np.array(
+            [[one.value, one.low, one.high] for one in (row.values[role] for row in panel)]
+        )
+        spread = np.maximum([own[:, 0] - own[:, 1], own[:, 2] - own[:, 0]], 0)
         ax.errorbar(
-            values, centre, xerr=spread, fmt="o", ms=4, lw=1.4, color=COLOURS[role],
-            label=models[role],
-        )  # fmt: skip
+            *(own[:, 0], places + 0.22 * (shift - (len(models) - 1) / 2)),
+            xerr=spread,
+            fmt="o",
+            ms=4,
+            lw=1.4,
+            color=COLOURS[role],
+            label=name,
+        )
     chances = [float("nan") if row.chance is None else row.chance for row in panel]
     ax.scatter(chances, places, marker="|", s=160, color=THEME["soft"], lw=1)
-    ax.set_yticks(list(places), [row.name.replace("_", " ") for row in panel])
+    ax.set_yticks(places, [row.name.replace("_", " ") for row in panel])
     ax.invert_yaxis()
     ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", lw=0.8)
-    ax.set_axisbelow(True)
+    ax.grid(visible=False, axis="y")
 
 
+@mpl.rc_context(fname=STYLE)
 def curves(frame: pd.DataFrame) -> list[Plot]:
     """Plot training curves: a panel per column but `step` and `model`, a line per model.
 
@@ -167,48 +149,35 @@ def curves(frame: pd.DataFrame) -> list[Plot]:
     """
     if frame.empty:
         return []
-    frame = _without_mixtures(frame)
-    names = [name for name in frame.columns if name not in ("model", "step")]
-    palette = COLOURS["fine_tuned"], COLOURS["control"]
-    across = min(3, len(names))
-    down = -(-len(names) // across)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(2.6 * across, 2.0 * down))
-        axes = figure.subplots(down, across, squeeze=False).ravel()
-        for ax, name in zip(axes, names, strict=False):
-            parts = frame.groupby("model", sort=False)
-            for colour, (label, part) in zip(palette, parts, strict=False):
-                drawn = part[["step", name]].dropna()
-                if len(drawn):
-                    _plot_curve(ax, drawn["step"], drawn[name], colour, str(label))
-            ax.set_title(name.replace("_", " "))
-            ax.grid(lw=0.8)
-        for ax in axes[len(names) :]:
-            ax.set_visible(False)
-        axes[0].legend()
-        figure.tight_layout()
-        return [save(figure, "curves.png", "Training curves", title="Training")]
-
-
-def _without_mixtures(frame: pd.DataFrame) -> pd.DataFrame:
-    """Training curves without the total `loss` of models named after one part of the loss."""
     own = [name for name in frame["model"].unique() if name in frame.columns]
     mixed = frame["model"].isin([name for name in own if frame[name].notna().any()])
-    return frame.assign(loss=frame["loss"].mask(mixed)).dropna(axis="columns", how="all")
+    frame = frame.assign(loss=frame["loss"].mask(mixed)).dropna(axis="columns", how="all")
+    names = [name for name in frame.columns if name not in ("model", "step")]
+    down = -(-len(names) // 3)
+    figure = Figure(figsize=(7.8, 2.0 * down), layout="tight")
+    for place, name in enumerate(names, 1):
+        ax = figure.add_subplot(down, 3, place, title=name.replace("_", " "))
+        models = frame.groupby("model", sort=False)
+        for role, (label, part) in zip(("fine_tuned", "control"), models, strict=False):
+            values = part.set_index("step")[name].dropna()
+            if len(values):
+                _plot_curve(ax, values, color=COLOURS[role], label=str(label))
+    figure.axes[0].legend()
+    return [save(figure, "curves.png", "Training curves", title="Training")]
 
 
-def _plot_curve(ax: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str) -> None:
+def _plot_curve(ax: Axes, values: pd.Series, **style: Any) -> None:
     """Plot one training curve; few points get markers, long curves are smoothed."""
     name = str(values.name)
-    style: dict[str, Any] = {"color": colour, "lw": 1.3, "label": label}
     if name.startswith("val/") or len(values) == 1:
         style["marker"] = "."
     elif len(values) >= _SMOOTHED_FROM and name not in _EXACT:
-        ax.plot(steps, values, color=colour, lw=0.6, alpha=0.3)
+        ax.plot(values, color=style["color"], lw=0.6, alpha=0.3)
         values = values.ewm(span=len(values) / 10).mean()
-    ax.plot(steps, values, **style)
+    ax.plot(values, lw=1.3, **style)
 
 
+@mpl.rc_context(fname=STYLE)
 def scatter(panels: Sequence[Panel], file: str, label: str, title: str, note: str) -> list[Plot]:
     """Plot models as points by two metrics in each panel, with a line through some of them.
 
@@ -224,16 +193,20 @@ def scatter(panels: Sequence[Panel], file: str, label: str, title: str, note: st
     """
     if not panels:
         return []
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.9 * len(panels), 3.2))
-        axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-        for ax, panel in zip(axes, panels, strict=True):
-            _plot_points(ax, panel)
-        axes[0].set_ylabel(panels[0].up)
-        figure.tight_layout()
-        for ax, panel in zip(axes, panels, strict=True):
-            _name_points(ax, panel)
-        return [save(figure, file, label, title, note)]
+    figure = Figure(figsize=(3.9 * len(panels), 3.2))
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for ax, panel in zip(axes, panels, strict=True):
+        ax.plot(*zip(*panel.line, strict=True), color=THEME["line"], lw=1.4, zorder=1)
+        baseline, *others = panel.points.values()
+        ax.scatter(*baseline, s=26, zorder=3, color=COLOURS["base"], marker="s")
+        ax.scatter(*zip(*others, strict=True), s=26, zorder=3, color=COLOURS["fine_tuned"])
+        ax.margins(0.12)
+        ax.set_xlabel(panel.across)
+    axes[0].set_ylabel(panels[0].up)
+    figure.tight_layout()
+    for ax, panel in zip(axes, panels, strict=True):
+        _name_points(ax, panel)
+    return [save(figure, file, label, title, note)]
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
@@ -249,20 +222,6 @@ def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[tuple[float,
             for other in points.values()
         )
     )
-
-
-def _plot_points(ax: Axes, panel: Panel) -> None:
-    """Plot the models' points, and the line through some of them."""
-    points = panel.points
-    ax.plot(*zip(*panel.line, strict=True), color=THEME["line"], lw=1.4, zorder=1)
-    baseline = next(iter(points))
-    for name, point in points.items():
-        role, marker = ("base", "s") if name == baseline else ("fine_tuned", "o")
-        ax.scatter(*point, s=26, zorder=3, color=COLOURS[role], marker=marker)
-    ax.margins(0.12)
-    ax.set_xlabel(panel.across)
-    ax.grid(lw=0.8)
-    ax.set_axisbelow(True)
 
 
 def _name_points(ax: Axes, panel: Panel) -> None:

@@ -1,15 +1,15 @@
-"""Report of a run: one page, its plots, and tables of these for DVC."""
+"""Report of a run: one page with its plots."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 import yaml
 
 from compo_pipeline.diagnosis.diagnose import Diagnosis
-from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, ROLES, Row
+from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, Row
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import aggregate_rows, published_results
@@ -18,20 +18,12 @@ from compo_pipeline.presentation.diagnosis_page import diagnosis_sections
 from compo_pipeline.run.provenance import Site
 
 PAGE = "report.html"
-_CHANGES = {
-    "fixed": "Example items: wrong before, right after fine-tuning",
-    "broken": "Example items: right before, wrong after fine-tuning",
-    "wrong": "Example items: wrong before and after",
-}
-_CARDS = (
-    "A random sample, spread over the subtasks. The numbers are cosines of image and text under "
-    "each model; an item is right if every true text (green) is above every false one (red)."
-)
 _TESTS = (
-    "p: exact McNemar test for a single subtask, t test over images for an average; Holm: "
-    "corrected for all metrics of the table. Gained and lost: items that only the fine-tuned "
-    "model, or only the base, has right."
+    "p: exact McNemar test against the base for a single subtask, t test over images for an "
+    "average; Holm: corrected for all metrics of the table. Gained and lost: items that only the "
+    "fine-tuned model, or only the base, has right."
 )
+_COLUMNS = ("skipped", "chance", "gained", "lost", "p", "Holm", tables.DETECTABLE)
 _SLICES = (
     "The same metrics within parts of the items (`evaluation.slices`): of an item's first right "
     "text, its attributes, objects, relations and length; for `binding`, whether the "
@@ -60,7 +52,7 @@ _READING = {
 
 def files(
     comparison: Comparison,
-    cards: Mapping[str, Sequence[pages.Card]],
+    cards: Iterable[pages.Cards],
     curves: pd.DataFrame,
     foils: Sequence[pages.Section],
     diagnosis: Diagnosis,
@@ -69,11 +61,11 @@ def files(
     links: Sequence[pages.Link],
     site: Site,
 ) -> dict[str, str | bytes]:
-    """The page of a run, and its plots with tables.
+    """The page of a run, and its plots.
 
     Args:
         comparison: of the run's models.
-        cards: items that are shown, by kind of change.
+        cards: sections of items that are shown.
         curves: of the training, with a `step` column.
         foils: the part about foils of own captions.
         diagnosis: of the fine-tuned model.
@@ -82,29 +74,30 @@ def files(
         links: related pages.
         site: how the run was started.
     """
-    rows, labels = comparison.rows, comparison.labels
+    rows, labels, named = comparison.rows, comparison.labels, comparison.benchmarks
+    heads = [f"vs {role}" for role in labels if role != FINE_TUNED]
+    coco, deviating = comparison.dataset == "coco", comparison.deviating
     sections: list[pages.Section] = [
         pages.Cards([_key_card(row) for row in _key_rows(rows)], small=True),
-        tables.headline_table(comparison, {tables.DETECTABLE: tables.least_detectable}),
-        *tables.aggregates_table(aggregate_rows(comparison), [*labels.values()]),
+        tables.headline_table(comparison, [tables.DETECTABLE]),
+        tables.aggregates_table(aggregate_rows(comparison), [*labels.values()]),
         *foils,
         *diagnosis_sections(diagnosis, "Diagnosis", site.command, {}),
         *plots.subtasks(rows, labels),
-        _tests_table(comparison),
-        *_slices_table(comparison),
-        *(
-            pages.Cards(
-                cards[change], small=True, title=title, note=_CARDS, folded=change != "fixed"
-            )
-            for change, title in _CHANGES.items()
-            if cards[change]
+        tables.metrics_table(
+            *(rows, labels, heads, _COLUMNS),
+            title="All metrics, with tests",
+            note=_TESTS,
+            folded=True,
         ),
-        *tables.published_tables(
-            published_results(
-                rows, coco=comparison.dataset == "coco", deviating=comparison.deviating
-            ),
-            labels,
+        tables.metrics_table(
+            *(comparison.slices, labels, heads, ["Holm"]),
+            title="Slices of the items",
+            note=_SLICES,
+            folded=True,
         ),
+        *cards,
+        *tables.published_tables(published_results(rows, coco=coco, deviating=deviating), labels),
         *plots.curves(curves),
         *_data_sections(comparison),
     ]
@@ -118,7 +111,6 @@ def files(
         f"Of all {len(rows)} metrics, {tally['above']} are above the base, {tally['below']} below "
         f"it, and {tally['level']} show no significant difference."
     )
-    named = comparison.benchmarks
     reading = [each.format(named.get(name)) for name, each in _READING.items() if name in known]
     page = pages.Page(
         f"{labels[FINE_TUNED]} on {comparison.dataset}",
@@ -129,27 +121,7 @@ def files(
         links,
         site.run("NAME"),
     )
-    plotted = {f"plots/{name}": text for name, text in _plotted(rows, curves)}
-    return {**page.files(PAGE), **plotted}
-
-
-def _plotted(rows: Sequence[Row], curves: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Yield tables for DVC's plots: accuracy on subtasks, and loss by step, of each role.
-
-    DVC wants every file: that of an absent model has no rows.
-    """
-    subtasks = [row for row in rows if plots.is_subtask(row)]
-    for role in ROLES:
-        values = [(row.label, row.values[role].value) for row in subtasks if role in row.values]
-        table = pd.DataFrame(values, columns=["subtask", "per_cent"])
-        yield f"{role}.csv", table.to_csv(index=False)
-    losses = dict.fromkeys((FINE_TUNED, CONTROL), pd.DataFrame(columns=["step", "loss"]))
-    for model, own in curves.groupby("model") if "model" in curves else ():
-        # A method that alternates between objectives has a column of its own loss.
-        loss = own[["step"]].assign(loss=own.get(model, own["loss"]))
-        losses[CONTROL if model == CONTROL else FINE_TUNED] = loss.dropna()
-    for role, table in losses.items():
-        yield f"{role}_loss.csv", table.to_csv(index=False)
+    return page.files(PAGE)
 
 
 def _key_rows(rows: Sequence[Row]) -> list[Row]:
@@ -169,36 +141,6 @@ def _key_card(row: Row) -> pages.Card:
     return pages.Card([row.label], [figure], pages.Table(("against", "points"), lines))
 
 
-def _tests_table(comparison: Comparison) -> pages.Table:
-    """All metrics, with the tests of their differences."""
-    further: dict[str, tables.Column] = {
-        "skipped": lambda row: row.skipped,
-        "chance": lambda row: row.chance,
-        **tables.differences(["vs base"]),
-        "gained": lambda row: row.difference.gained,
-        "lost": lambda row: row.difference.lost,
-        "p": lambda row: pages.p_value(row.difference.p),
-        "Holm": lambda row: pages.p_value(row.difference.p_holm),
-        tables.DETECTABLE: tables.least_detectable,
-    }
-    if CONTROL in comparison.models:
-        further["vs control"] = lambda row: tables.difference_cell(row.differences[1])
-        further["p vs control"] = lambda row: pages.p_value(row.differences[1].p)
-    own = (comparison.rows, comparison.labels, further)
-    return tables.metrics_table(*own, title="All metrics, with tests", note=_TESTS, folded=True)
-
-
-def _slices_table(comparison: Comparison) -> list[pages.Table]:
-    """The metrics within slices of the items; no table without any."""
-    if not comparison.slices:
-        return []
-    heads = [f"vs {role}" for role in comparison.models if role != FINE_TUNED]
-    further = tables.differences(heads)
-    further["Holm"] = lambda row: pages.p_value(row.difference.p_holm)
-    own = (comparison.slices, comparison.labels, further)
-    return [tables.metrics_table(*own, title="Slices of the items", note=_SLICES, folded=True)]
-
-
 def _data_sections(comparison: Comparison) -> Iterator[pages.Section]:
     """What the metrics rest on: benchmark items, and their overlap with the training rows."""
     labels, audits = comparison.benchmarks, comparison.audits
@@ -215,16 +157,14 @@ def _data_sections(comparison: Comparison) -> Iterator[pages.Section]:
         title="Benchmark items",
         note=_AUDITS,
     )
-    if comparison.left_out:
-        yield pages.List([f"{line}." for line in comparison.left_out])
-    if any(each.examples for each in audits):
-        yield pages.List(
-            [
-                f"{name}: {example.item}, {example.kind}: {example.text}"
-                for name, each in zip(names, audits, strict=True)
-                for example in each.examples
-            ],
-            title="Degenerate items: the first of each subtask",
-            folded=True,
-        )
+    yield pages.List([f"{line}." for line in comparison.left_out])
+    yield pages.List(
+        [
+            f"{name}: {example.item}, {example.kind}: {example.text}"
+            for name, each in zip(names, audits, strict=True)
+            for example in each.examples
+        ],
+        title="Degenerate items: the first of each subtask",
+        folded=True,
+    )
     yield tables.overlaps_table(comparison.overlaps, labels)

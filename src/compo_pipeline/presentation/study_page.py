@@ -12,9 +12,9 @@ from optuna.trial import TrialState
 from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.presentation.pages import Page, Plot, Section, Table, Text
-from compo_pipeline.presentation.tables import differences, metrics_table
+from compo_pipeline.presentation.tables import metrics_table
 
-PAGE = "study.html"
+PAGE, CONFIRMATION = "study.html", "Confirmation on the reported items"
 _PLOTS: dict[str, Callable[[Study], go.Figure]] = {
     "History": visualization.plot_optimization_history,
     "Parameter importance": visualization.plot_param_importances,
@@ -24,12 +24,12 @@ _PLOTS: dict[str, Callable[[Study], go.Figure]] = {
 }
 
 
-def files(
+def study_page(
     database: Study,
     study: Mapping[str, Any],
     confirmation: Mapping[str, Any],
     facts: Mapping[str, str],
-) -> dict[str, str | bytes]:
+) -> Page:
     """The page of an Optuna study.
 
     Args:
@@ -55,7 +55,7 @@ def files(
     states = ", ".join(f"{count} {state}" for state, count in trials.items())
     note = (
         "Values are scores less a point for each point by which a constraint is violated. All "
-        "trials: `optuna-dashboard` with the study's database, or its run in MLflow."
+        "trials: `trials.csv` beside this page, or `optuna-dashboard` with the study's database."
     )
     return Page(
         study["name"],
@@ -63,21 +63,20 @@ def files(
         [*sections, *_figures(database), Text(note=note)],
         [f"{sum(trials.values())} trials: {states}. {found}"],
         facts,
-    ).files(PAGE)
+    )
 
 
 def _confirmation(confirmation: Mapping[str, Any]) -> Section:
     """Base, configured and tuned recipe on the reported items, or why they were not compared."""
-    title = "Confirmation on the reported items"
     if "suite" not in confirmation:
-        return Text(f"No confirmation: {confirmation['reason']}.", title=title)
+        return Text(f"No confirmation: {confirmation['reason']}.", title=CONFIRMATION)
     suite = parse(Comparison, confirmation["suite"], "confirmation")
     seeds = ", ".join(map(str, confirmation["seeds"]))
     return metrics_table(
         suite.headlines,
         {name: name for name in suite.models},
-        differences(["configured - base", "tuned - base", "tuned - configured"]),
-        title=title,
+        ["configured - base", "tuned - base", "tuned - configured"],
+        title=CONFIRMATION,
         note="Configured and tuned recipe, trained in full with seeds that no trial had "
         f"({seeds}), on items that scored no trial. Per cent; 95% intervals over seeds and images; "
         "differences are paired on the same items.",
@@ -92,4 +91,4 @@ def _figures(database: Study) -> Iterator[Plot]:
     for title, plot in _PLOTS.items():
         first = plot is visualization.plot_optimization_history
         html = plot(database).to_html(full_html=False, include_plotlyjs=first)
-        yield Plot(html, title, title=title)
+        yield Plot(html, title, title=CONFIRMATION)

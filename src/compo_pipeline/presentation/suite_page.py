@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-
-from rich.console import Console
-from rich.text import Text
+from functools import partial
 
 from compo_pipeline.evaluation.availability import BenchmarkAvailability
+from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import aggregate_rows
 from compo_pipeline.evaluation.suite import means_of, reference_rows, same_models, trade_off
@@ -17,77 +15,61 @@ from compo_pipeline.run.console import terminal
 
 PAGE, MARKDOWN = "benchmark.html", "benchmark.md"
 FRONTIER = "frontier.png"
+HEADLINES, LEFT_OUT = "Headline metrics", "Models and items left out"
 _DIFFERENCES = (
     "Points, paired on the same items, with 95% intervals; p is corrected by Holm over all "
     "comparisons of this page."
 )
 
 
-def files(
+def suite_page(
     suite: Comparison,
     title: str,
     facts: Mapping[str, str],
-    cards: Mapping[str, Mapping[str, Sequence[pages.Card]]] = MappingProxyType({}),
-) -> dict[str, str | bytes]:
-    """The page of several models' scores as HTML and Markdown, and its plot.
+    cards: Sequence[pages.Cards] = (),
+) -> pages.Page:
+    """The page of several models' scores, and its plot.
 
     Args:
         suite: the scored models.
         title: of the page.
-        facts: about the run, label to text.
-        cards: by model and kind of change, items on which it differs from the first model.
+        facts: about the run.
+        cards: sections of items on which models differ from the first one.
     """
     first, *others = suite.models
     labels = {name: name for name in suite.models}
-    skipped: dict[str, tables.Column] = {"skipped": lambda row: row.skipped}
-    sections: list[pages.Section] = [
-        _headline_table(suite),
-        *tables.aggregates_table(aggregate_rows(suite), [*labels]),
-        *_frontier(suite),
-    ]
-    if others:
-        further = tables.differences(others)
-        further |= tables.differences(
-            (f"p, {each}" for each in others), lambda one: pages.p_value(one.p_holm)
-        )
-        sections.append(
-            tables.metrics_table(
-                *(suite.headlines, {}, further),
-                title=f"Differences from {first}",
-                note=_DIFFERENCES,
-            )
-        )
-    sections += [
-        tables.metrics_table(suite.rows, labels, skipped, title="All metrics", folded=True),
-        *tables.published_tables(reference_rows(suite), labels),
-        *(
-            pages.Cards(
-                own[change], small=True, title=f"Only {right} is right", folded=change != "fixed"
-            )
-            for name, own in cards.items()
-            for change, right in (("fixed", name), ("broken", first))
-            if own[change]
-        ),
-    ]
+    further = ["chance", tables.DETECTABLE] if others else ["chance"]
+    adjusted = {f"p, {name}": partial(_adjusted_p, place) for place, name in enumerate(others)}
     models = [(name, model.weights, model.fingerprint[:16]) for name, model in suite.models.items()]
-    sections.append(
-        pages.Table(("model", "weights", "fingerprint"), models, ["weights"], title="Models")
-    )
-    if lines := [*same_models(suite), *suite.left_out]:
-        sections.append(
-            pages.List([f"{line}." for line in lines], title="Models and items left out")
-        )
+    sections = [
+        tables.metrics_table(
+            *(suite.headlines, labels, (), further), title=HEADLINES, note=tables.PER_CENT
+        ),
+        tables.aggregates_table(aggregate_rows(suite), [*labels]),
+        *_frontier(suite),
+        tables.metrics_table(
+            suite.headlines if others else (),
+            {},
+            others,
+            own=adjusted,
+            title=f"Differences from {first}",
+            note=_DIFFERENCES,
+        ),
+        tables.metrics_table(
+            *(suite.rows, labels, (), ["skipped"]), title="All metrics", folded=True
+        ),
+        *tables.published_tables(reference_rows(suite), labels),
+        *cards,
+        pages.Table(("model", "weights", "fingerprint"), models, ["weights"], title="Models"),
+        pages.List([f"{one}." for one in (*same_models(suite), *suite.left_out)], title=LEFT_OUT),
+    ]
     count = f"{len(suite.models)} models, the first is the baseline" if others else "one model"
-    return pages.Page(title, f"Benchmarks: {count}", sections, facts=facts).files(PAGE, MARKDOWN)
+    return pages.Page(title, f"Benchmarks: {count}", sections, facts=facts)
 
 
-def _headline_table(suite: Comparison) -> pages.Table:
-    """The headline metrics of all models, with the chance levels."""
-    further: dict[str, tables.Column] = {"chance": lambda row: row.chance}
-    if len(suite.models) > 1:
-        further[tables.DETECTABLE] = tables.least_detectable
-    own = (suite.headlines, {name: name for name in suite.models}, further)
-    return tables.metrics_table(*own, title="Headline metrics", note=tables.PER_CENT)
+def _adjusted_p(place: int, row: Row) -> str:
+    """The corrected p-value of one of a row's differences."""
+    return pages.p_value(row.differences[place].p_holm)
 
 
 def _frontier(suite: Comparison) -> list[pages.Plot]:
@@ -118,14 +100,6 @@ def _frontier(suite: Comparison) -> list[pages.Plot]:
         f"Means of what was run; {members}. The square is the baseline; the line joins the models "
         "that no other surpasses. The intervals of the parts are in the tables.",
     )
-
-
-def show(suite: Comparison, console: Console | None = None) -> None:
-    """Print the headline metrics of all models of a suite, and what was left out."""
-    console = terminal(console)
-    tables.print_table(_headline_table(suite), console)
-    for line in (*same_models(suite), *suite.left_out):
-        console.print(Text(line, style="yellow"))
 
 
 def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:

@@ -8,13 +8,23 @@ from typing import Any, TypeAlias
 
 import rich.table
 from rich.console import Console
-from rich.text import Text
+from rich.text import Text as Words
 
 from compo_pipeline.evaluation.comparison import FINE_TUNED, Difference, Estimate, Row
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import AggregateRow, PublishedResults
-from compo_pipeline.presentation.pages import Cell, CellLike, Table, counted
+from compo_pipeline.presentation.pages import (
+    Cell,
+    CellLike,
+    List,
+    Page,
+    Table,
+    Text,
+    counted,
+    interval,
+    p_value,
+)
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
 
@@ -31,25 +41,36 @@ _DETECTABLE_NOTE = (
     " Detectable: the true difference from the first model that a test at 5% finds with a power of "
     "80%."
 )
+_COLUMNS: dict[str, Column] = {
+    "skipped": lambda row: row.skipped,
+    "chance": lambda row: row.chance,
+    "gained": lambda row: row.difference.gained,
+    "lost": lambda row: row.difference.lost,
+    "p": lambda row: p_value(row.difference.p),
+    "Holm": lambda row: p_value(row.difference.p_holm),
+    DETECTABLE: lambda row: row.difference.least_detectable,
+}
 # More than any table needs.
 _ANY_WIDTH = 1000
 
 
 def estimate_cell(estimate: Estimate, kind: str = "") -> Cell:
     """A value with its interval."""
-    return Cell(estimate.value, kind, f"[{estimate.low:.1f}, {estimate.high:.1f}]")
+    return Cell(estimate.value, kind, interval(estimate.low, estimate.high))
 
 
 def difference_cell(found: Difference) -> Cell:
     """A paired difference with its interval."""
-    value, _, interval = found.format().partition(" ")
-    return Cell(value, found.significance, interval)
+    value, _, ends = found.format().partition(" ")
+    return Cell(value, found.significance, ends)
 
 
 def metrics_table(
     rows: Iterable[Row],
     labels: Mapping[str, str],
-    further: Mapping[str, Column] = MappingProxyType({}),
+    differences: Sequence[str] = (),
+    further: Sequence[str] = (),
+    own: Mapping[str, Column] = MappingProxyType({}),
     **section: Any,
 ) -> Table:
     """A table of metrics: values of each model with intervals, coloured by their significance.
@@ -57,9 +78,12 @@ def metrics_table(
     Args:
         rows: the metrics.
         labels: of the models, by their keys in the rows.
-        further: columns behind those of the models.
+        differences: heads of the rows' first differences, which stand behind the values.
+        further: columns behind these: skipped, chance, gained, lost, p, Holm, detectable.
+        own: columns behind these, by their heads.
         section: title and note of the section, and whether it is folded.
     """
+    columns = {**{name: _COLUMNS[name] for name in further}, **own}
     lines = []
     for row in rows:
         kinds = {each.model: each.significance for each in reversed(row.differences)}
@@ -67,27 +91,15 @@ def metrics_table(
             estimate_cell(row.values[role], kinds.get(role, "").replace("level", ""))
             for role in labels
         ]
+        values += map(difference_cell, row.differences[: len(differences)])
         label = f"{row.slice} {row.label}".strip()
-        lines.append([label, row.items, *values, *(cell(row) for cell in further.values())])
+        lines.append([label, row.items, *values, *(cell(row) for cell in columns.values())])
     if DETECTABLE in further:
         section["note"] = section.get("note", "") + _DETECTABLE_NOTE
-    return Table(["metric", "n", *labels.values(), *further], lines, **section)
+    return Table(["metric", "n", *labels.values(), *differences, *columns], lines, **section)
 
 
-def differences(
-    heads: Iterable[str], cell: Callable[[Difference], CellLike] = difference_cell
-) -> dict[str, Column]:
-    """A column for each paired difference of the metrics, in their order."""
-
-    def column(place: int) -> Column:
-        return lambda row: cell(row.differences[place])
-
-    return {head: column(place) for place, head in enumerate(heads)}
-
-
-def headline_table(
-    comparison: Comparison, further: Mapping[str, Column] = MappingProxyType({})
-) -> Table:
+def headline_table(comparison: Comparison, further: Sequence[str] = ()) -> Table:
     """The headline metrics of a run's models, with the differences of the fine-tuned one.
 
     Args:
@@ -96,25 +108,18 @@ def headline_table(
     """
     labels = comparison.labels
     heads = [f"{labels[FINE_TUNED]} - {role}" for role in labels if role != FINE_TUNED]
-    columns = {**differences(heads), **further}
-    return metrics_table(comparison.headlines, labels, columns, title="Summary", note=PER_CENT)
+    rows, title = comparison.headlines, "Summary"
+    return metrics_table(rows, labels, heads, further, title=title, note=PER_CENT)
 
 
-def least_detectable(row: Row) -> float:
-    """The least true difference from the first model that would have been detected."""
-    return row.difference.least_detectable
-
-
-def aggregates_table(rows: Sequence[AggregateRow], names: Sequence[str]) -> list[Table]:
-    """Means over benchmarks that papers report; no table without any."""
-    if not rows:
-        return []
+def aggregates_table(rows: Sequence[AggregateRow], names: Sequence[str]) -> Table:
+    """Means over benchmarks that papers report."""
     lines = [
         [Cell(row.label, "words", row.remark), *(row.values or [None] * len(names)), row.source]
         for row in rows
     ]
     columns = ["average", *names, "in the paper"]
-    return [Table(columns, lines, ["in the paper"], title="The papers' averages")]
+    return Table(columns, lines, ["in the paper"], title="The papers' averages")
 
 
 def published_tables(
@@ -169,7 +174,7 @@ def _rich_table(section: Table, *, wide: bool) -> rich.table.Table:
     for line in section.lines:
         table.add_row(
             *(
-                Text(
+                Words(
                     f"{cell.text} {cell.small}".strip()
                     if wide or cell.text[:1] in "+-"
                     else cell.text,
@@ -181,6 +186,27 @@ def _rich_table(section: Table, *, wide: bool) -> rich.table.Table:
     return table
 
 
+def show(page: Page, *titles: str) -> None:
+    """Print tables, lists and lines to copy of a page, and its summary, on the terminal.
+
+    Args:
+        page: the page.
+        titles: of the sections that are shown; without any, all are that are not folded.
+    """
+    console = terminal()
+    for section in page.sections:
+        if section.folded or not section.shown or (titles and section.title not in titles):
+            continue
+        if isinstance(section, Table):
+            print_table(section, console)
+        lines = section.items if isinstance(section, List) else ()
+        for line in (section.text, section.code) if isinstance(section, Text) else lines:
+            # Unwrapped, so that commands can be copied.
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in (page.title, *page.summary):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 def show_comparison(
     comparison: Comparison, last: Sequence[str] = (), console: Console | None = None
 ) -> None:
@@ -189,11 +215,11 @@ def show_comparison(
     console.print()
     print_table(headline_table(comparison), console)
     for line in comparison.left_out:
-        console.print(Text(line, style="yellow"))
+        console.print(Words(line, style="yellow"))
     if not comparison.conclusions:
         console.print("No item could be scored, so there is nothing to compare.")
     for place, line in enumerate(comparison.conclusions):
-        console.print(Text(line, style="bold" if place == 0 else ""))
+        console.print(Words(line, style="bold" if place == 0 else ""))
     for line in last:
         # Unwrapped, so that commands can be copied.
-        console.print(Text(line), soft_wrap=True)
+        console.print(Words(line), soft_wrap=True)

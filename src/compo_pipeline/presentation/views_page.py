@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from compo_pipeline.images.composites import Axis, compose
-from compo_pipeline.images.decoding import ACCEPTED, ImageError, load
+from compo_pipeline.images.decoding import ACCEPTED, load
 from compo_pipeline.presentation import pages
+from compo_pipeline.presentation.pages import ImageCard, Side
 from compo_pipeline.run.seeding import drawn
 from compo_pipeline.storage.records import View
 
 COUNT = 50
-ROLES = ("negative", "positive")
 _CATEGORIES = 6  # listed per generator
 _PHRASES = 24  # frequent phrases listed
 _NOTE = (
@@ -53,29 +53,19 @@ def views_page(
         seed: of the run.
         count: number of views to show.
     """
-    title, over = (
-        f"Views of {method} on {dataset}",
-        "Images and texts of the training, before training",
-    )
+    title, over = f"Views of {method} on {dataset}", "Images and texts, before training"
     facts = {"epoch": str(epoch), "seed": str(seed)}
     if not views:
         return pages.Page(title, over, [pages.Text("There is no view to show.")], facts=facts)
     if language := json.loads(views[0].provenance).get("language"):
         facts["language model"] = language
-    cards = []
-    for view in drawn(views, count, "preview", seed, epoch):
-        kind = f"{view.kind}, {view.axis}" if view.axis else view.kind
-        if view.counterfactuals:
-            sides = [
-                pages.Side("real", pages.image_card(root, view.images[0]), view.positives[0]),
-                *_synthetic_sides(view, made),
-            ]
-        else:
-            sides = [
-                *(pages.Side("image", image) for image in _view_images(view, root)),
-                *_text_sides(view),
-            ]
-        cards.append(pages.Card([" + ".join(view.sample_ids), kind], sides))
+    cards = [
+        pages.Card(
+            [" + ".join(view.sample_ids), f"{view.kind}, {view.axis}" if view.axis else view.kind],
+            [*_image_sides(view, root), *_text_sides(view, made)],
+        )
+        for view in drawn(views, count, "preview", seed, epoch)
+    ]
     note = f"{len(cards):,} of {len(views):,} views, drawn at random. {_NOTE}"
     shown = pages.Cards(cards, title="Views", note=note)
     return pages.Page(title, over, [*_counts(views), shown], facts=facts)
@@ -83,30 +73,27 @@ def views_page(
 
 def _counts(views: Sequence[View]) -> Iterator[pages.Table | pages.Text]:
     """What an epoch's views have: negatives by generator, noun phrases."""
-    slots: list[Counter[tuple[str, str]]] = []
+    categories: dict[tuple[int, str], Counter[str]] = {}
     phrases, captions = Counter[str](), 0
     for view in views:
-        origins = _origins(view)
-        slots += [Counter() for _ in origins[len(slots) :]]
-        for counts, origin in zip(slots, origins, strict=False):
+        for slot, origin in enumerate(_origins(view), 1):
             if origin is not None:
-                counts[origin["generator"], origin["category"].partition(":")[0]] += 1
+                counts = categories.setdefault((slot, origin["generator"]), Counter())
+                counts[origin["category"].partition(":")[0]] += 1
         captions += bool(view.phrases)
         phrases.update(phrase.casefold() for phrase in view.phrases)
-    if slots:
-        yield pages.Table(
-            ("negatives by", "present", "absent", "categories"),
-            [
-                (
-                    ", ".join(sorted({name for name, _ in counts})).replace("_", " ") or "none",
-                    f"{counts.total():,}",
-                    f"{len(views) - counts.total():,}",
-                    pages.counted({name: n for (_, name), n in counts.most_common(_CATEGORIES)}),
-                )
-                for counts in slots
-            ],
-            ["categories"],
-        )
+    yield pages.Table(
+        ("negative", "by", "of views", "categories"),
+        [
+            (
+                *(str(slot), generator.replace("_", " ")),
+                f"{counts.total():,} of {len(views):,}",
+                pages.counted(dict(counts.most_common(_CATEGORIES))),
+            )
+            for (slot, generator), counts in sorted(categories.items())
+        ],
+        ["by", "categories"],
+    )
     if phrases:
         yield pages.Text(
             note=f"{captions:,} texts have phrases: {phrases.total() / captions:.2f} per text, "
@@ -115,28 +102,38 @@ def _counts(views: Sequence[View]) -> Iterator[pages.Table | pages.Text]:
         )
 
 
-def _view_images(view: View, root: Path) -> Iterator[pages.ImageCard]:
+def _image_sides(view: View, root: Path) -> Iterator[Side]:
     """Yield a view's image, composed as in training, or its two parts if a part cannot be read."""
-    if view.axis is not None:
-        try:
-            first, second = (load(root, path, ACCEPTED) for path in view.images)
-        except (ImageError, OSError):
-            pass
-        else:
-            joined = compose(first, second, cast("Axis", view.axis), pages.SIDE)
-            yield pages.ImageCard(", ".join(view.images), *pages.thumbnail(joined))
-            return
-    yield from (pages.image_card(root, path) for path in view.images)
+    images = [pages.image_card(root, path) for path in view.images]
+    if view.axis is not None and not any(image.problem for image in images):
+        first, second = (load(root, path, ACCEPTED) for path in view.images)
+        joined = compose(first, second, cast("Axis", view.axis), pages.SIDE)
+        images = [ImageCard(", ".join(view.images), *pages.thumbnail(joined))]
+    for image in images:
+        yield Side("image", image)
 
 
-def _text_sides(view: View) -> Iterator[pages.Side]:
-    """Yield a view's positives and negatives, with the words marked that a negative changes."""
+def _text_sides(view: View, made: Path) -> Iterator[Side]:
+    """Yield a view's positives and negatives, with the words marked that a negative changes.
+
+    Those that have a counterfactual image stand below it.
+    """
 
     def title(kind: str, place: int, count: int) -> str:
         # A pair has two images, each with as many texts.
         name = f"{kind} {place + 1}" if count > 1 else kind
         return f"{name}, image {1 + place * 2 // count}" if view.kind == "pair" else name
 
+    images = dict(
+        zip(
+            (("negative", 0), ("positive", 1)),
+            (
+                pages.image_card(made, path) if path else ImageCard()
+                for path in view.counterfactuals
+            ),
+            strict=False,
+        )
+    )
     for place, text in enumerate(view.positives):
         lines = []
         if text in view.positives[:place]:
@@ -144,39 +141,29 @@ def _text_sides(view: View) -> Iterator[pages.Side]:
         if place == 0 and view.phrases:
             lines.append(f"phrases: {' | '.join(view.phrases)}")
         heading = title("positive", place, len(view.positives))
-        yield pages.Side(heading, text=text, lines=lines, kind="positive")
+        yield Side(heading, images.get(("positive", place)), text, lines, kind="positive")
     if view.kind == "long":  # a whole caption has no negatives
         return
     positives = {tuple(text.casefold().split()) for text in view.positives}
     for place, (negative, origin) in enumerate(zip(view.negatives, _origins(view), strict=False)):
-        heading = title("negative", place, len(view.negatives))
+        heading, image = (
+            title("negative", place, len(view.negatives)),
+            images.get(("negative", place)),
+        )
         if negative is None or origin is None:
-            yield pages.Side(heading, problem="absent: no negative was found")
+            yield Side(heading, image, problem="absent: no negative was found")
             continue
-        edited = pages.marked(negative, view.positives)
         how = origin["category"].replace("_", " ")
         how += f": {' | '.join(origin['words'])}" if origin["words"] else ""
-        heading = f"{heading}: {origin['generator'].replace('_', ' ')}"
-        if tuple(negative.casefold().split()) in positives:
-            yield pages.Side(
-                heading, text=edited, problem="no negative: it is one of the positives"
-            )
-        else:
-            yield pages.Side(heading, text=edited, lines=[how], kind="negative")
-
-
-def _synthetic_sides(view: View, folder: Path) -> Iterator[pages.Side]:
-    """Yield a view's negative and positive counterfactual, each a text with its image."""
-    absent = ("no edited caption", "no paraphrase")
-    # The edited caption and its paraphrase.
-    texts = view.negatives[0], view.positives[1] if len(view.positives) > 1 else None
-    for role, text, path, missing in zip(ROLES, texts, view.counterfactuals, absent, strict=True):
-        image = pages.image_card(folder, path) if path else pages.ImageCard()
-        (origin, *_) = (*_origins(view), None)
-        kind = origin["category"].partition(":")[0] if origin and role == "negative" else ""
-        title = f"{role}: {kind.replace('_', ' ')}" if kind else role
-        edited = pages.edited_text(text, view.positives[0])
-        yield pages.Side(title, image, edited, problem="" if text else missing, kind=role)
+        none = tuple(negative.casefold().split()) in positives
+        yield Side(
+            f"{heading}: {origin['generator'].replace('_', ' ')}",
+            image,
+            pages.marked(negative, view.positives),
+            [] if none else [how],
+            "no negative: it is one of the positives" if none else "",
+            "" if none else "negative",
+        )
 
 
 def _origins(view: View) -> Sequence[Mapping[str, Any] | None]:

@@ -6,31 +6,27 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, MEANS, best_ratio
 from compo_pipeline.evaluation.roles import ROLE_LABELS
-from compo_pipeline.presentation.pages import Cell, Link, Page, Plot, Section, Table, Text
+from compo_pipeline.presentation.pages import Cell, Link, Page, Plot, Table, Text, interval
 from compo_pipeline.presentation.plots import Panel, scatter
-from compo_pipeline.presentation.tables import print_table
-from compo_pipeline.run.console import terminal
 
-PAGE = "wise_ft.html"
-
+PAGE, BY_RATIO = "wise_ft.html", "Metrics by ratio"
 
 # What a row was measured on: the column `measured_on`.
 REPORTED, VALIDATION = "reported", "validation"
 
 # The first of these that was scored is on the vertical axis: what fine-tuning improves. The others
 # are what it may cost, on the horizontal ones.
-_AXES: tuple[Role, ...] = ("composition", "zero_shot", "retrieval")
+_AXES: tuple[Role, ...] = (COMPOSITION, "zero_shot", "retrieval")
 
 
-def files(
+def wise_ft_page(
     frame: pd.DataFrame, facts: Mapping[str, str], links: Sequence[Link], command: str
-) -> dict[str, str | bytes]:
-    """The page with the metrics of each ratio of base and fine-tuned weights, and their table.
+) -> Page:
+    """The page with the metrics of each ratio of base and fine-tuned weights.
 
     Args:
         frame: of `wise_ft.sweep`, with `measured_on`.
@@ -44,41 +40,30 @@ def files(
     found = {(row["label"], row["ratio"]): row for row in shown.to_dict("records")}
 
     def cell(row: Mapping[Hashable, Any]) -> Cell:
-        interval = f"[{row['against_base_low']:+.1f}, {row['against_base_high']:+.1f}]"
-        difference = f"{row['against_base']:+.1f} {interval}" if row["ratio"] else ""
-        return Cell(row["value"], row["significance"], difference)
+        return Cell(row["value"], row["significance"], _against_base(row) if row["ratio"] else "")
 
-    sections: list[Section] = [
-        *trade_off(reported),
-        Table(
-            ["metric", *(f"{ratio:g}" for ratio in ratios)],
-            [
-                [label, *(cell(found[label, ratio]) for ratio in ratios)]
-                for label in dict.fromkeys(shown.label)
-            ],
-            title="Metrics by ratio",
-            note="Per cent, with the paired difference from the base and its 95% interval. Green "
-            "is above the base and red below it, where the difference is significant at 5% after "
-            "Holm's correction over all metrics and ratios.",
-        ),
-        Text(
-            "All metrics are in `figures.csv` beside this page. A run with `--params "
-            "training.wise_ft.ratio=0.5` stores the model at that ratio."
-        ),
-    ]
-    page = Page(
-        "Between base and fine-tuned",
-        "WiSE-FT: weights between the base (ratio 0) and the fine-tuned model (ratio 1)",
-        sections,
+    table = Table(
+        ["metric", *(f"{ratio:g}" for ratio in ratios)],
         [
-            f"{describe_choice(frame)}.",
-            "The figure and the tables are of the reported items, which choose nothing.",
+            [label, *(cell(found[label, ratio]) for ratio in ratios)]
+            for label in dict.fromkeys(shown.label)
         ],
-        facts,
-        links,
-        command,
+        title=BY_RATIO,
+        note="Per cent, with the paired difference from the base and its 95% interval. Green is "
+        "above the base and red below it, where the difference is significant at 5% after "
+        "Holm's correction over all metrics and ratios.",
     )
-    return {**page.files(PAGE), "figures.csv": frame.to_csv(index=False)}
+    last = Text(
+        "All metrics are in `figures.csv` beside this page. A run with `--params "
+        "training.wise_ft.ratio=0.5` stores the model at that ratio."
+    )
+    summary = [
+        f"{describe_choice(frame)}.",
+        "The figure and the tables are of the reported items, which choose nothing.",
+    ]
+    over = "WiSE-FT: weights between the base (ratio 0) and the fine-tuned model (ratio 1)"
+    sections = [*trade_off(reported), table, last]
+    return Page("Between base and fine-tuned", over, sections, summary, facts, links, command)
 
 
 def describe_choice(frame: pd.DataFrame) -> str:
@@ -88,31 +73,29 @@ def describe_choice(frame: pd.DataFrame) -> str:
         frame: of `wise_ft.sweep`, with `measured_on`.
     """
     validation, reported = (frame[frame.measured_on == one] for one in (VALIDATION, REPORTED))
-    if validation.empty:
-        return (
-            "No ratio is chosen: there are no validation items, which tuning.benchmarks names, and "
-            "the reported ones choose nothing"
-        )
-    if _role_means(validation, COMPOSITION).empty:
-        return "No ratio is chosen: no set of composition is among the validation items"
     best = best_ratio(validation)
     if best is None:
-        return (
-            "No ratio is chosen: on the validation items none is better at composition with no "
-            "headline metric below the base"
-        )
+        why = "none is better at composition with no headline metric below the base"
+        if validation.empty:
+            why = "there are none (tuning.benchmarks names them)"
+        elif _role_means(validation, COMPOSITION).empty:
+            why = "no set of composition is among them"
+        return f"No ratio is chosen on the validation items: {why}"
     sentence = (
         f"Ratio {best.ratio:g}, chosen on the validation items: there it is "
         f"{best.against_base:.1f} points better at composition than the base, and no headline "
         "metric has its 95% interval below the base"
     )
     means = _role_means(reported, COMPOSITION)
-    for row in means[means.ratio == best.ratio].itertuples():
-        sentence += (
-            f". On the reported items its composition is {row.against_base:+.1f} "
-            f"[{row.against_base_low:+.1f}, {row.against_base_high:+.1f}]"
-        )
+    for row in means[means.ratio == best.ratio].to_dict("records"):
+        sentence += f". On the reported items its composition is {_against_base(row)}"
     return sentence
+
+
+def _against_base(row: Mapping[Hashable, Any]) -> str:
+    """The difference from the base in a row of a sweep, with its interval."""
+    ends = interval(row["against_base_low"], row["against_base_high"], "+.1f")
+    return f"{row['against_base']:+.1f} {ends}"
 
 
 def _role_means(frame: pd.DataFrame, role: str) -> pd.DataFrame:
@@ -120,7 +103,7 @@ def _role_means(frame: pd.DataFrame, role: str) -> pd.DataFrame:
     return frame[(frame.benchmark == MEANS) & (frame.name == role)]
 
 
-def summary(frame: pd.DataFrame) -> pd.DataFrame:
+def means_by_ratio(frame: pd.DataFrame) -> pd.DataFrame:
     """Table of means in per cent: a row per WiSE-FT ratio, a column per benchmark role.
 
     Args:
@@ -139,7 +122,7 @@ def trade_off(frame: pd.DataFrame) -> list[Plot]:
     Args:
         frame: of `wise_ft.sweep`, of the reported or of the validation items.
     """
-    means = summary(frame)
+    means = means_by_ratio(frame)
     if means.empty:
         return []
     up, *right = means.columns
@@ -150,22 +133,8 @@ def trade_off(frame: pd.DataFrame) -> list[Plot]:
         points = zip(values, means[up], strict=True)
         named = dict(zip((f"{ratio:g}" for ratio in means.index), points, strict=True))
         panels.append(Panel(label, f"{ROLE_LABELS[up]}, %", named, list(named.values())))
-    scored = [role for role in _AXES if role in means]
-    sets = {ROLE_LABELS[role]: _role_means(frame, role).sets.iloc[0] for role in scored}
-    means_of = " ".join(f"{role}: {members}." for role, members in sets.items())
+    sets = {ROLE_LABELS[role]: _role_means(frame, role).sets.iloc[0] for role in means.columns}
+    note = "Each point is a ratio, the square the base; each axis is the mean of its sets."
+    note += "".join(f" {role}: {members}." for role, members in sets.items())
     label = f"{' against '.join(sets)}, along the ratios"
-    note = (
-        f"Each point is a ratio, the square the base; each axis is the mean of its sets. {means_of}"
-    )
     return scatter(panels, "trade_off.png", label, "The trade-off", note)
-
-
-def show(frame: pd.DataFrame, console: Console | None = None) -> None:
-    """Print the trade-off on the reported items, a line per WiSE-FT ratio, and the chosen ratio."""
-    means = summary(frame[frame.measured_on == REPORTED])
-    rows = [(f"{ratio:g}", *own) for ratio, *own in means.itertuples()]
-    columns = ["ratio", *(ROLE_LABELS[role] for role in means.columns)]
-    console = terminal(console)
-    note = "per cent, by the share of the fine-tuned weights"
-    print_table(Table(columns, rows, note=note), console)
-    console.print(f"{describe_choice(frame)}.", markup=False, highlight=False, soft_wrap=True)

@@ -387,8 +387,8 @@ def _recaptions(run: Run) -> Iterator[str]:
         yield from _absent_split(run, split, "recaption.splits")
     if settings.dry_run is not None and run.writes("captions"):
         yield (
-            f"recaption.dry_run: {settings.dry_run} images are captioned to look at, and no table "
-            "is written: run it by `kedro run --pipeline=recaption` alone, or leave it out"
+            f"recaption.dry_run: {settings.dry_run} images are captioned to look at: run it by "
+            "`kedro run --pipeline=recaption` alone, or leave it out"
         )
     if settings.captioner == "transformers":
         from compo_pipeline.datasets.recaption.captioners import check

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlflow
@@ -18,6 +19,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from compo_pipeline.configuration.settings import masked
+from compo_pipeline.storage.files import write_files
 
 # MLflow's limits.
 _NAME_LENGTH, _VALUE_LENGTH, _DIGEST_LENGTH = 250, 6000, 36
@@ -99,6 +101,12 @@ class RunLog:
             mlflow.MlflowClient().log_artifacts(self.run_id, str(path), folder or path.name)
         else:
             mlflow.MlflowClient().log_artifact(self.run_id, str(path), folder)
+
+    def page(self, files: Mapping[str, str | bytes], folder: str) -> None:
+        """Log the files of a page as artefacts of the MLflow run, below `folder`."""
+        with TemporaryDirectory() as place:
+            write_files(files, Path(place) / "page")
+            self.artefact(Path(place) / "page", folder)
 
     def document(self, content: Mapping[str, Any], name: str) -> None:
         """Log a mapping as a JSON or YAML artefact, by the suffix of its name."""

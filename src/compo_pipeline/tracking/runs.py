@@ -349,14 +349,16 @@ def child_run(run_id: str, name: str) -> str:
     return str(child.info.run_id)
 
 
-def log_figures(name: str, tags: Mapping[str, str], figures: Mapping[str, Any], page: Path) -> str:
-    """Log metrics and the folder of their page as one MLflow run; equal metrics are logged once.
+def log_figures(
+    name: str, tags: Mapping[str, str], figures: Mapping[str, Any], page: Mapping[str, str | bytes]
+) -> str:
+    """Log metrics and their page as one MLflow run; equal metrics are logged once.
 
     Args:
         name: of the run.
         tags: of the run.
         figures: nested mappings, as `RunLog.metrics` gets them.
-        page: the folder.
+        page: its files.
 
     Returns:
         The run's id.
@@ -371,7 +373,7 @@ def log_figures(name: str, tags: Mapping[str, str], figures: Mapping[str, Any], 
         run_id = found[0].info.run_id if found else open_run(name, {**tags, "figures": key})
     with adopt(run_id) as record:
         record.metrics(figures)
-        record.artefact(page, "page")
+        record.page(page, "page")
         return record.run_id
 
 

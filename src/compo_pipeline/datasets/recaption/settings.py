@@ -37,8 +37,8 @@ class RecaptionSettings:
     keep_original: bool = False
     """whether the source's captions of an image stay as further sentences of its row."""
     dry_run: PositiveInt | None = None
-    """images that are asked about to look at, drawn at random: the page is written and nothing
-    else, by `--pipeline=recaption` alone; null: all images are."""
+    """images that are asked about to look at, drawn at random, by `--pipeline=recaption` alone;
+    null: all images are."""
     most_words: PositiveInt = 250
     """captions of more words are rejected."""
     repeated: Share = 0.3

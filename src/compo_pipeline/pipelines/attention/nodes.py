@@ -47,9 +47,9 @@ def draw_attention(
     panels = attention_plots.panels_of(base, tuned, cases, ACCEPTED)
     name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
     folder = site.folder("attention_report").parent
-    page = folder / attention.topic / "attention.html"
-    write_files(attention_plots.attention_page(name, panels).files(page.name), page.parent)
-    log.info("%d of %d phrases are drawn: %s", len(panels), len(cases), page)
+    files = attention_plots.attention_page(name, panels).files("attention.html")
+    write_files(files, folder / attention.topic)
+    log.info("%d of %d phrases are drawn.", len(panels), len(cases))
     with tracking.adopt(run["run_id"]) as record:
-        record.artefact(page.parent, f"attention/{attention.topic}")
+        record.page(files, f"attention/{attention.topic}")
     return folder

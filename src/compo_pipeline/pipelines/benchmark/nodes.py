@@ -18,12 +18,13 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.presentation import suite_page
-from compo_pipeline.presentation.item_cards import hardest_cards
+from compo_pipeline.presentation.item_cards import change_cards
+from compo_pipeline.presentation.suite_page import HEADLINES, LEFT_OUT, MARKDOWN, PAGE, suite_page
+from compo_pipeline.presentation.tables import show
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.records import ItemChange, Score
 from compo_pipeline.storage.tables import Table
-from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.runs import log_figures
 from compo_pipeline.versions.settings import RegistrationSettings
 from compo_pipeline.versions.verification import open_models
 
@@ -82,26 +83,17 @@ def write_report(
     evaluation: EvaluationSettings,
     site: Site,
 ) -> dict[str, str | bytes]:
-    """Page of the models side by side, with items on which they differ; prints headline metrics."""
+    """Page of the models side by side, with items on which they differ, in MLflow too."""
     facts = {
         **site.facts("benchmark"),
         "list": models,
         "benchmarks": str(benchmarks.root or "folders of their own"),
         **suite.settings,
     }
-    suite_page.show(suite)
-    _, *others = suite.models
-    count = -(-evaluation.gallery // max(1, len(others)))
-    cards = {
-        name: hardest_cards(
-            items, [one for one in changes if one.model == name], suite.benchmarks, count
-        )
-        for name in others
-    }
-    return suite_page.files(suite, f"Models of the list {models}", facts, cards)
-
-
-def log_suite(suite: Comparison, page: Path, models: str) -> None:
-    """Log the metrics and the page of a list of models as an MLflow run."""
-    figures = by_model(suite.rows)
-    tracking.log_figures(f"benchmark-{models}", {"models": models}, figures, page)
+    count = -(-evaluation.gallery // max(1, len(suite.models) - 1))
+    cards = [*change_cards(items, changes, suite, count)]
+    page = suite_page(suite, f"Models of the list {models}", facts, cards)
+    show(page, HEADLINES, LEFT_OUT)
+    files = page.files(PAGE, MARKDOWN)
+    log_figures(f"benchmark-{models}", {"models": models}, by_model(suite.rows), files)
+    return files

@@ -55,11 +55,5 @@ def create_pipeline() -> Pipeline:
                 outputs="suite_report",
                 name="write_report",
             ),
-            node(
-                nodes.log_suite,
-                inputs=["suite", "suite_report", "params:models"],
-                outputs=None,
-                name="log_suite",
-            ),
         ]
     )

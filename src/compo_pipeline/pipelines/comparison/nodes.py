@@ -14,11 +14,12 @@ from compo_pipeline.comparison import cells
 from compo_pipeline.evaluation.comparison import by_model, headline_figures
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
-from compo_pipeline.presentation import suite_page
+from compo_pipeline.presentation.suite_page import HEADLINES, LEFT_OUT, MARKDOWN, PAGE, suite_page
+from compo_pipeline.presentation.tables import show
 from compo_pipeline.run.next_steps import kedro_run
 from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.storage.records import Caption
-from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.runs import log_figures
 
 
 def run_cells(
@@ -42,12 +43,13 @@ def run_cells(
 
 
 def compare_cells(
-    runs: list[dict[str, Any]], name: str, site: Site
+    runs: list[dict[str, Any]], name: str, dataset: str, site: Site
 ) -> tuple[Comparison, dict[str, Any], dict[str, str | bytes]]:
     """Compare the base model and all cells, with intervals over seeds and images.
 
     Returns:
-        The comparison, headline metrics for DVC, and the files of the page.
+        The comparison, headline metrics for DVC, and the files of the page, which an MLflow run has
+        too.
     """
     suite = compare_runs(cells.load_runs(runs))
     facts = {
@@ -56,13 +58,8 @@ def compare_cells(
         "seeds": str(len(runs[0]["folders"])),
         **{cell["label"]: kedro_run("train_eval", cell["env"], cell["params"]) for cell in runs},
     }
-    suite_page.show(suite)
-    page = suite_page.files(suite, f"Comparison of the set {name}", facts)
-    return suite, headline_figures(suite.rows), page
-
-
-def log_cells(suite: Comparison, page: Path, name: str, dataset: str) -> None:
-    """Log the metrics of all cells of a comparison set, and its page, as one MLflow run."""
-    tags = {"dataset": dataset, "set": name}
-    figures = by_model(suite.rows)
-    tracking.log_figures(f"comparison-{dataset}-{name}", tags, figures, page)
+    page = suite_page(suite, f"Comparison of the set {name}", facts)
+    show(page, HEADLINES, LEFT_OUT)
+    files, tags = page.files(PAGE, MARKDOWN), {"dataset": dataset, "set": name}
+    log_figures(f"comparison-{dataset}-{name}", tags, by_model(suite.rows), files)
+    return suite, headline_figures(suite.rows), files

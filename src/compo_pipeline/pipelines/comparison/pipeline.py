@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.comparison.nodes import compare_cells, log_cells, run_cells
+from compo_pipeline.pipelines.comparison.nodes import compare_cells, run_cells
 
 
 def create_pipeline() -> Pipeline:
@@ -27,15 +27,9 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 compare_cells,
-                inputs=["cells", "params:set", "params:site"],
+                inputs=["cells", "params:set", "params:dataset", "params:site"],
                 outputs=["cells_suite", "cells_metrics", "comparison_report"],
                 name="compare_cells",
-            ),
-            node(
-                log_cells,
-                inputs=["cells_suite", "comparison_report", "params:set", "params:dataset"],
-                outputs=None,
-                name="log_cells",
             ),
         ]
     )

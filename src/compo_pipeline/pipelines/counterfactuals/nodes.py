@@ -16,11 +16,10 @@ from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
 from compo_pipeline.datasets.annotations import read
 from compo_pipeline.language.parsing import load_once, name_and_version, parse_by
-from compo_pipeline.methods.registry import METHODS, find
+from compo_pipeline.methods.registry import find
 from compo_pipeline.presentation.counterfactuals_page import counterfactuals_page
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.annotations import NO_ANNOTATIONS, Annotations
-from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Counterfactual, Fact, Parse, Rejected
 from compo_pipeline.storage.tables import Splits, Table, training_rows
 
@@ -64,18 +63,17 @@ def make_counterfactuals(
     generator_settings: Any,
     state: str,
     prepare: PrepareSettings,
-) -> tuple[Sequence[Counterfactual], Sequence[Rejected], FolderWriter]:
+) -> tuple[Sequence[Counterfactual], Sequence[Rejected], Path | dict[str, bytes]]:
     """Edit the training captions if the method trains on counterfactuals, and generate images.
 
     Failures do not stop this node, so all tables are saved.
 
     Returns:
-        Tables of edited captions and of failures, and a function that links the images.
+        Tables of edited captions and of failures, and a folder of the images.
     """
     if not find(method).counterfactuals:
-        names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
-        log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
-        return [], [], partial(publish, (), Path(state))
+        log.info("%s trains on no counterfactuals: none are made.", method)
+        return [], [], {}
     rows, measured = training_rows(valid_captions, split), Table.of(facts, Fact)
     roles, others = ROLES, NO_ANNOTATIONS
     if counterfactuals.caption_editor == table.NAME:
@@ -85,11 +83,11 @@ def make_counterfactuals(
     hashes = measured.column("image_hash").take(measured.places("image", rows.column("image")))
     jobs = Jobs(rows, hashes, counterfactuals.sentences, roles)
     if not jobs:
-        return [], [], partial(publish, (), Path(state))
+        return [], [], {}
     opening = Opening(counterfactuals.seed, rows, root, Path(state), generator_settings, others)
     engines = open_engines(counterfactuals, language_model, opening)
     edits, quarantine = generate(jobs, *engines, counterfactuals, root, opening.state, prepare)
-    return edits, quarantine, partial(publish, edits.column("image").to_pylist(), opening.state)
+    return edits, quarantine, publish(edits.column("image").to_pylist(), opening.state)
 
 
 def preview_counterfactuals(

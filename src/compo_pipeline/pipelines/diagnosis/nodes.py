@@ -9,15 +9,16 @@ from typing import Any
 
 from compo_pipeline.benchmarks.loading import gather_foils
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.diagnosis.advice import TrainingRun
-from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
+from compo_pipeline.diagnosis.diagnose import diagnose
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.foils.build import shortage
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.presentation import diagnosis_page as page
+from compo_pipeline.presentation.diagnosis_page import PAGE, diagnosis_page
+from compo_pipeline.presentation.tables import show
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.records import Foil
 from compo_pipeline.versions.settings import RegistrationSettings
@@ -36,11 +37,15 @@ def diagnose_models(
     evaluation: EvaluationSettings,
     root: Path,
     embeddings: str,
-) -> dict[str, Any]:
+    site: Site,
+) -> tuple[dict[str, Any], dict[str, str | bytes]]:
     """Diagnosis of each listed model: foil kinds it misses against the first, and advice.
 
     The foils are those of `benchmarks.foils.split`. The advice is what a training with these
     options should change.
+
+    Returns:
+        The diagnoses as JSON values, and a page of them with the settings that are advised.
 
     Raises:
         SettingsError: no kind of foils is used.
@@ -50,23 +55,12 @@ def diagnose_models(
         split = benchmarks.foils.split
         why = "it names no set" if split is None else shortage(foils_report, split, foil_settings)
         raise SettingsError(f"benchmarks.foils.split: no foils are used: {why}")
-    opened = open_models(
-        listed_models(models, model_lists), evaluation.device, registration.signing
-    )
+    listed = listed_models(models, model_lists)
+    opened = open_models(listed, evaluation.device, registration.signing)
     _, suite = score_suite(subtasks, opened, evaluation, benchmarks, Path(embeddings))
-    base, rows = suite.reference, suite.rows
-    return {name: asdict(diagnose(rows, base, name, training_run)) for name in suite.models}
-
-
-def write_diagnoses(
-    diagnoses: Mapping[str, Any],
-    models: str,
-    model_lists: Mapping[str, Mapping[str, ModelSettings]],
-    site: Site,
-) -> dict[str, str | bytes]:
-    """Page of the diagnoses, with the settings that are advised for each model."""
-    found = {name: parse(Diagnosis, each, "diagnoses") for name, each in diagnoses.items()}
-    settings = {name: asdict(each) for name, each in listed_models(models, model_lists).items()}
+    found = {name: diagnose(suite, training_run, name) for name in suite.models}
+    settings = {name: asdict(each) for name, each in listed.items()}
     facts = {**site.facts("diagnosis"), "list": models}
-    page.show(found)
-    return page.files(found, settings, facts, site.command)
+    page = diagnosis_page(found, settings, facts, site.command)
+    show(page)
+    return {name: asdict(one) for name, one in found.items()}, page.files(PAGE)

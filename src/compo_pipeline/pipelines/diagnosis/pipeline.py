@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.diagnosis.nodes import diagnose_models, write_diagnoses
+from compo_pipeline.pipelines.diagnosis.nodes import diagnose_models
 
 
 def create_pipeline() -> Pipeline:
@@ -25,15 +25,10 @@ def create_pipeline() -> Pipeline:
                     "params:evaluation",
                     "params:data.root",
                     "params:paths.embeddings",
+                    "params:site",
                 ],
-                outputs="diagnoses",
+                outputs=["diagnoses", "diagnosis_report"],
                 name="diagnose_models",
-            ),
-            node(
-                write_diagnoses,
-                inputs=["diagnoses", "params:models", "params:model_lists", "params:site"],
-                outputs="diagnosis_report",
-                name="write_diagnoses",
             ),
         ]
     )

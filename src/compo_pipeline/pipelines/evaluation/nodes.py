@@ -13,9 +13,7 @@ import pandas as pd
 from compo_pipeline.benchmarks.foils import NAME as FOILS
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import leaves
-from compo_pipeline.diagnosis.advice import TrainingRun
-from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
+from compo_pipeline.diagnosis.diagnose import Diagnosis
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -25,6 +23,7 @@ from compo_pipeline.evaluation.comparison import (
 )
 from compo_pipeline.evaluation.conclusions import coverage_lines
 from compo_pipeline.evaluation.contamination import training_captions
+from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices, item_slices
@@ -34,7 +33,7 @@ from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import foils_page, report
-from compo_pipeline.presentation.item_cards import sampled_cards
+from compo_pipeline.presentation.item_cards import change_cards
 from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
@@ -62,11 +61,6 @@ def slice_items(
     return item_slices(items, kinds, partial(parses_of, language_model), sentences, source_of)
 
 
-def diagnose_run(comparison: Comparison, training_run: TrainingRun) -> Diagnosis:
-    """Diagnosis of the run: foil kinds that its model misses, and advice; empty without foils."""
-    return diagnose(comparison.rows, BASE, FINE_TUNED, training_run)
-
-
 def write_report(
     comparison: Comparison,
     scores: Sequence[Score],
@@ -90,7 +84,9 @@ def write_report(
     split = benchmarks.foils.split
     judged = review.draw(foils, split, foils_report["fingerprint"])
     noise = review.noise_by_kind(judged, review.read(foils_review, foils_report, judged))
-    cards = sampled_cards(items, scores, comparison, evaluation.gallery)
+    pair = comparison.models[BASE].name, comparison.models[FINE_TUNED].name
+    changes = item_changes(scores, items, pair)
+    cards = change_cards(items, changes, comparison, evaluation.gallery)
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
     return report.files(
@@ -100,7 +96,7 @@ def write_report(
         foils_page.sections(comparison, foils_report, split, noise),
         diagnosis,
         settings,
-        _facts(comparison, run, site, settings.get("training", {}), benchmarks.root),
+        _facts(comparison, run, site, benchmarks.root),
         _links(site, foils=any(row.benchmark == FOILS for row in comparison.rows)),
         site,
     )
@@ -140,24 +136,15 @@ def log_evaluation(
 
 
 def _facts(
-    found: Comparison,
-    run: Mapping[str, Any],
-    site: Site,
-    training: Mapping[str, Any],
-    root: str | None,
+    found: Comparison, run: Mapping[str, Any], site: Site, root: str | None
 ) -> dict[str, str]:
     """Facts about the run for its report, as a mapping from label to text."""
-    values, keys = dict(leaves(training)), "epochs max_steps batch_size optimizer.lr precision"
     source = root or "none: retrieval over the data's own captions"
     if found.titles:
         source += f" (not the official files: {', '.join(found.titles.values())})"
     return {
         **site.facts("train_eval"),
-        "environment": site.command.env or "base",
         "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
-        "training": ", ".join(
-            f"{key} {values[key]}" for key in keys.split() if values.get(key) is not None
-        ),
         **({"rows": run["rows"]} if run.get("rows") else {}),
         "base model": found.models["base"].weights,
         "benchmarks": source,

@@ -6,6 +6,7 @@ from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.benchmarks.loading import gather
 from compo_pipeline.diagnosis.advice import describe_training
+from compo_pipeline.diagnosis.diagnose import diagnose
 from compo_pipeline.evaluation.contamination import training_rows
 from compo_pipeline.evaluation.evaluate import compare_run, score_run
 from compo_pipeline.pipelines.evaluation import nodes
@@ -91,7 +92,7 @@ def create_pipeline() -> Pipeline:
                 name="describe_training",
             ),
             node(
-                nodes.diagnose_run,
+                diagnose,
                 inputs=["comparison", "training_run"],
                 outputs="diagnosis",
                 name="diagnose_run",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,6 @@ from compo_pipeline.foils import review
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import load_once, name_and_version, parses_of
 from compo_pipeline.presentation import foils_page
-from compo_pipeline.presentation.pages import counted
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Fact, Foil
 from compo_pipeline.storage.tables import Splits, Table
@@ -57,7 +55,8 @@ def build_foils(
         for split, (found, left_out) in built.items():
             items += found.items
             report["splits"][split] = {"left_out": left_out, "kinds": found.as_json()}
-            _log_build(split, found, left_out)
+            used = [kind.items for kind in found.kinds.values() if kind.state == builder.USED]
+            log.info("Foils of '%s': %d items of %d kinds are used.", split, sum(used), len(used))
     return items, report
 
 
@@ -78,25 +77,3 @@ def write_review_page(
     if not drawn:
         return {}
     return foils_page.review_page(drawn, foils_report, root).files(foils_page.PAGE)
-
-
-def _log_build(split: str, built: builder.FoilBuild, left_out: Counter[str]) -> None:
-    """Log the counts of foil items for each kind in a split, and of excluded images."""
-    if left_out:
-        log.info("Foils of '%s': left out are images: %s.", split, counted(left_out))
-    for kind, found in built.kinds.items():
-        text = "not measured"
-        if found.text_accuracy is not None and found.text_accuracy_limit is not None:
-            value, limit = 100 * found.text_accuracy, 100 * found.text_accuracy_limit
-            text = f"{value:.0f}% by text alone, at most {limit:.0f}%"
-        log.info(
-            "Foils of '%s', %s: %d items of %d images (%s), %s; of %d drafts dropped: %s.",
-            split,
-            kind,
-            found.items,
-            found.images,
-            text,
-            builder.STATES[found.state],
-            found.drafts,
-            counted(found.dropped) or "none",
-        )

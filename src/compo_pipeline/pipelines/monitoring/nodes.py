@@ -11,29 +11,30 @@ from typing import Any
 
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.monitoring import report
-from compo_pipeline.monitoring.report import SEED, Measured, Words
+from compo_pipeline.monitoring.report import SEED, Words
 from compo_pipeline.monitoring.settings import ALPHA, MonitoringSettings
 from compo_pipeline.monitoring.vocabulary import new_words, word_shifts
 from compo_pipeline.monitoring.window import Window, image_bytes, read_window
-from compo_pipeline.presentation import monitoring_page
+from compo_pipeline.presentation.monitoring_page import PAGE, SHOWN, monitoring_page
+from compo_pipeline.presentation.tables import show
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.runs import log_figures
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.settings import RegistrationSettings
 from compo_pipeline.versions.verification import verified
 
 
-def measure_requests(
+def compare_requests(
     monitoring: MonitoringSettings,
     registration: RegistrationSettings,
     log_folder: str | None,
     language_model: str,
-) -> tuple[dict[str, Any], Window, Measured]:
+    site: Site,
+) -> tuple[dict[str, Any], dict[str, str | bytes]]:
     """Compare logged requests with the reference sample of the version that answered them.
 
     Returns:
-        The report as JSON values; the requests of the configured time window; their drift,
-        outliers, and the hardest ones.
+        The report as JSON values, and its page, which an MLflow run has too.
 
     Raises:
         SettingsError: there is no such version, it has no reference sample, there is no log, or no
@@ -51,31 +52,16 @@ def measure_requests(
     measured = report.measure(window, reference, monitoring)
     words = _compare_words(window, reference.counts, language_model)
     said = report.summary(window, version, reference, measured, words)
-    return said, window, measured
-
-
-def write_monitoring(
-    monitoring: Mapping[str, Any],
-    window: Window,
-    measured: Measured,
-    log_folder: str,
-    site: Site,
-) -> dict[str, str | bytes]:
-    """Page of the monitoring report; prints what has drifted."""
-    monitoring_page.show(monitoring)
     wanted = {each.image_hash for own in measured.hardest.values() for each in own} - {None}
     with tempfile.TemporaryDirectory() as images:
-        for image, content in image_bytes(Path(log_folder), window, wanted):
+        for image, content in image_bytes(Path(str(log_folder)), window, wanted):
             (Path(images) / image).write_bytes(content)
-        facts = site.facts("monitoring")
-        return monitoring_page.files(monitoring, measured, Path(images), facts)
-
-
-def log_monitoring(monitoring: Mapping[str, Any], page: Path) -> None:
-    """Log the metrics and the page of a monitoring report as an MLflow run."""
-    name, version = monitoring["model"], f"{monitoring['version']}"
-    tags = {"model": name, "version": version, "fingerprint": monitoring["fingerprint"]}
-    tracking.log_figures(f"monitoring-{name}-{version}", tags, report.metrics(monitoring), page)
+        page = monitoring_page(said, measured, Path(images), site.facts("monitoring"))
+    show(page, *SHOWN)
+    tags = {key: f"{said[key]}" for key in ("model", "version", "fingerprint")}
+    name, pages = f"monitoring-{version.name}-{version.version}", page.files(PAGE)
+    log_figures(name, tags, report.metrics(said), pages)
+    return said, pages
 
 
 def _compare_words(window: Window, counts: Mapping[str, int], language_model: str) -> Words:

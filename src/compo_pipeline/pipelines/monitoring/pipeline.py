@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.monitoring import nodes
+from compo_pipeline.pipelines.monitoring.nodes import compare_requests
 
 
 def create_pipeline() -> Pipeline:
@@ -15,33 +15,16 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                nodes.measure_requests,
+                compare_requests,
                 inputs=[
                     "params:monitoring",
                     "params:registration",
                     "params:serving.log.folder",
                     "params:language.model",
-                ],
-                outputs=["monitoring", "request_window", "measured_requests"],
-                name="measure_requests",
-            ),
-            node(
-                nodes.write_monitoring,
-                inputs=[
-                    "monitoring",
-                    "request_window",
-                    "measured_requests",
-                    "params:serving.log.folder",
                     "params:site",
                 ],
-                outputs="monitoring_report",
-                name="write_monitoring",
-            ),
-            node(
-                nodes.log_monitoring,
-                inputs=["monitoring", "monitoring_report"],
-                outputs=None,
-                name="log_monitoring",
-            ),
+                outputs=["monitoring", "monitoring_report"],
+                name="compare_requests",
+            )
         ]
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.presentation import promotion_page
+from compo_pipeline.presentation.promotion_page import MARKDOWN, PAGE, promotion_page
+from compo_pipeline.presentation.tables import show
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.tracking.runs import connect
 from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.promotion import Decision, promote
+from compo_pipeline.versions.promotion import Decision, PromotionError, promote
 from compo_pipeline.versions.settings import PromotionSettings, RegistrationSettings
 
 
@@ -35,4 +36,18 @@ def judge_challenger(
     # This pipeline logs into no run, so the hook sets no store.
     connect(tracking, Path.cwd())
     decision = promote(registration.name, registration.alias, promotion, registration.signing)
-    return decision, promotion_page.files(decision, site)
+    page = promotion_page(decision, site)
+    show(page)
+    return decision, page.files(MARKDOWN, PAGE)
+
+
+def refuse(decision: Decision, written: Path) -> None:
+    """Raise an error if the challenger was refused.
+
+    Raises:
+        PromotionError: the challenger was refused.
+    """
+    if decision.failed:
+        raise PromotionError(
+            f"{decision.summary()} More in {written / PAGE}; the rules: promotion.gate"
+        )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.promotion.nodes import judge_challenger
-from compo_pipeline.presentation import promotion_page
+from compo_pipeline.pipelines.promotion.nodes import judge_challenger, refuse
 
 
 def create_pipeline() -> Pipeline:
@@ -27,10 +26,10 @@ def create_pipeline() -> Pipeline:
                 name="judge_challenger",
             ),
             node(
-                promotion_page.report,
+                refuse,
                 inputs=["decision", "promotion_report"],
                 outputs=None,
-                name="report_decision",
+                name="refuse",
             ),
         ]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -15,13 +15,8 @@ from compo_pipeline.datasets.quality.caption_language import Vocabulary
 from compo_pipeline.datasets.quality.ingest import held_out_per_source, used_records
 from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.datasets.readers import records_of
+from compo_pipeline.datasets.recaption import captioners
 from compo_pipeline.datasets.recaption import recaptioning as work
-from compo_pipeline.datasets.recaption.captioners import (
-    Captioner,
-    EndpointCaptioner,
-    LocalCaptioner,
-)
-from compo_pipeline.datasets.recaption.recaptioning import Recaptioning
 from compo_pipeline.datasets.recaption.settings import (
     KEY,
     LocalCaptionerSettings,
@@ -32,7 +27,6 @@ from compo_pipeline.language.parsing import load_once
 from compo_pipeline.presentation import recaptions_page
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.records import Recaption, Rejected
-from compo_pipeline.storage.tables import Table
 
 log = logging.getLogger(__name__)
 
@@ -47,15 +41,15 @@ def recaption_images(
     carve: int,
     state: str,
     dataset: str,
-) -> tuple[Recaptioning, dict[str, Any], dict[str, str | bytes]]:
+) -> tuple[Sequence[Recaption], Sequence[Rejected], dict[str, Any], dict[str, str | bytes]]:
     """Caption the images of the records that ingest uses; empty without a captioner.
 
     Returns:
-        New captions with rejected answers, counts of both, and a page of old and new captions.
+        New captions, rejected answers, counts of both, and a page of old and new captions.
     """
     if recaption.captioner is None:
         log.info("No captioner is set (recaption.captioner): the captions are the source's own.")
-        return Recaptioning(Table.of([], Recaption), Table.of([], Rejected)), {}, {}
+        return (), (), {}, {}
     root = Path(source["root"])
     found = replace(data, root=root)
     records = records_of(found)
@@ -68,30 +62,16 @@ def recaption_images(
     captioner = _captioner(recaption, Path(state))
     vocabulary = Vocabulary(load_once(language_model))
     made = work.recaption(images, root, captioner, recaption, ingest, vocabulary, prepare)
-    page = recaptions_page.recaptions_page(made, recaption.dry_run, root, dataset)
-    return made, dict(made.report), page.files(recaptions_page.PAGE)
+    page = recaptions_page.recaptions_page(made, root, dataset)
+    return made.rows, made.rejected, dict(made.report), page.files(recaptions_page.PAGE)
 
 
-def _captioner(settings: RecaptionSettings, state: Path) -> Captioner:
+def _captioner(settings: RecaptionSettings, state: Path) -> captioners.Captioner:
     """Create the configured captioner, which stores its answers in a folder."""
     if settings.captioner == "endpoint":
         key = f"{KEY}.endpoint"
-        return EndpointCaptioner(settings, parse(EndpointSettings, settings.endpoint, key), state)
+        return captioners.EndpointCaptioner(
+            settings, parse(EndpointSettings, settings.endpoint, key), state
+        )
     own = parse(LocalCaptionerSettings, settings.transformers, f"{KEY}.transformers")
-    return LocalCaptioner(settings, own, state)
-
-
-def recaption_rows(
-    recaptioning: Recaptioning, recaption: RecaptionSettings
-) -> Iterator[Table[Recaption]]:
-    """Table rows of the new captions; nothing in a dry run."""
-    if recaption.dry_run is None:
-        yield recaptioning.rows
-
-
-def rejected_recaptions(
-    recaptioning: Recaptioning, recaption: RecaptionSettings
-) -> Iterator[Table[Rejected]]:
-    """Quarantine rows of images that got no caption; nothing in a dry run."""
-    if recaption.dry_run is None:
-        yield recaptioning.rejected
+    return captioners.LocalCaptioner(settings, own, state)

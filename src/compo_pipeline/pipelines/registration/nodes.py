@@ -24,11 +24,7 @@ from compo_pipeline.run.compute import choose_device
 from compo_pipeline.storage.records import Caption, Score, ScoredItem
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tuning.selection import (
-    describe_selecting,
-    recorded_validation,
-    selecting_benchmarks,
-)
+from compo_pipeline.tuning import selection
 from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
 from compo_pipeline.versions.materials import (
     Material,
@@ -82,9 +78,11 @@ def export_checkpoint(
     Raises:
         SettingsError: the version would get an alias, and was scored on items that select.
     """
-    selecting = selecting_benchmarks(comparison.sources, recorded_validation(checkpoint), tuned)
+    selecting = selection.selecting_benchmarks(
+        comparison.sources, selection.recorded_validation(checkpoint), tuned
+    )
     if selecting and registration.alias is not None:
-        lines = "\n".join(describe_selecting(comparison.sources, selecting))
+        lines = "\n".join(selection.describe_selecting(comparison.sources, selecting))
         raise SettingsError(f"{lines}\n`kedro run --pipeline=evaluation` scores others")
     table = Table.of(scores, Score)
     device = choose_device(evaluation.device, key="evaluation.device")

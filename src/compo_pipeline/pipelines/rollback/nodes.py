@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compo_pipeline.presentation import promotion_page
+from compo_pipeline.presentation.promotion_page import MARKDOWN, PAGE, promotion_page
+from compo_pipeline.presentation.tables import show
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.tracking.runs import connect
 from compo_pipeline.tracking.settings import TrackingSettings
@@ -25,5 +26,6 @@ def roll_back_champion(
     """
     connect(tracking, Path.cwd())
     decision = roll_back(registration.name, promotion, registration.signing)
-    promotion_page.show(decision)
-    return promotion_page.files(decision, site)
+    page = promotion_page(decision, site)
+    show(page)
+    return page.files(MARKDOWN, PAGE)

@@ -152,7 +152,7 @@ def train_models(
         }
 
         def report(name: str, point: Mapping[str, float]) -> None:
-            curves.add(records[name], _logged(trained, [point]))
+            curves.add(records[name], [point])
 
         progress = launch.train(inputs, jobs, report)
         if ratio_items:
@@ -173,15 +173,12 @@ def log_training(
     run: Mapping[str, Any],
     progress: Mapping[str, Progress],
     views_preview: Path,
-    method: str,
-    method_settings: Mapping[str, Any],
 ) -> pd.DataFrame:
     """Log the views' page, counts and missing points of curves; returns all curves as a table."""
-    trained = _method(method, method_settings)
     for name, done in progress.items():
         run_id = run["control_run_id"] if name == CONTROL else run["run_id"]
         with tracking.adopt(run_id) as record, tracking.store_errors():
-            record.missing_curves(_logged(trained, done.curve), CURVES)
+            record.missing_curves(done.curve, CURVES)
             record.document(dict(done.counts), "batches.json")
             if name != CONTROL:
                 record.artefact(views_preview, "views")
@@ -215,12 +212,6 @@ def _ratio_items(
             f"training.wise_ft.ratio: auto needs items of composition at {TUNED}, or give a number"
         )
     return items
-
-
-def _logged(method: Method, curve: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """Points of training curves for MLflow, without the logit scale if it is not trained."""
-    constant = () if method.trains_scale else ("scale",)
-    return [{name: v for name, v in point.items() if name not in constant} for point in curve]
 
 
 def _find_or_open_run(

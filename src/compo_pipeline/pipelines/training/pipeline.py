@@ -61,13 +61,7 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 nodes.log_training,
-                inputs=[
-                    "run",
-                    "training_progress",
-                    "views_preview",
-                    "params:method",
-                    "params:method_settings",
-                ],
+                inputs=["run", "training_progress", "views_preview"],
                 outputs="training_curves",
                 name="log_training",
             ),

@@ -7,10 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import mlflow
-from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
-from optuna.trial import FrozenTrial, TrialState
-
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.comparison.cells import CellSet, load_runs, run_cells
 from compo_pipeline.configuration import variants
@@ -21,7 +17,8 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.methods.registry import build
-from compo_pipeline.presentation import study_page, suite_page
+from compo_pipeline.presentation.study_page import CONFIRMATION, PAGE, study_page
+from compo_pipeline.presentation.tables import show
 from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.storage.files import record_json
 from compo_pipeline.storage.hashing import hash_of
@@ -33,8 +30,8 @@ from compo_pipeline.tuning import results, selection
 from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.settings import TuningSettings
 from compo_pipeline.tuning.space import Space, read, searchable
-from compo_pipeline.tuning.study import REASON, load_study, open_study
-from compo_pipeline.tuning.trial import METRICS, SCORE, TrialInputs, TrialObjective, search
+from compo_pipeline.tuning.study import load_study, open_study
+from compo_pipeline.tuning.trial import SCORE, TrialInputs, TrialObjective, search
 
 CONFIGURED, TUNED = "configured", "tuned"
 
@@ -155,70 +152,34 @@ def confirm_best(
     chosen = CellSet("tuning.confirmation", range(first, first + count), cells)
     runs = run_cells(chosen, inputs.training.data_hash, Path(folder))
     suite = compare_runs(load_runs(runs), [(TUNED, CONFIGURED)])
-    suite_page.show(suite)
     return {"seeds": list(chosen.seeds), "suite": record_json(suite)}
 
 
 def write_study(
     study: Mapping[str, Any],
     confirmation: Mapping[str, Any],
-    tuning: TuningSettings,
-    paths: Paths,
-    site: Site,
-) -> dict[str, str | bytes]:
-    """HTML page about the study."""
-    facts = site.facts("tuning")
-    database = load_study(tuning.study, Path(paths.tuning))
-    return study_page.files(database, study, confirmation, facts)
-
-
-def log_study(
-    study: Mapping[str, Any],
-    confirmation: Mapping[str, Any],
-    page: Path,
-    tuning: TuningSettings,
-    paths: Paths,
     inputs: TrialInputs,
+    tuning: TuningSettings,
+    paths: Paths,
     dataset: str,
     variant: str,
-) -> None:
-    """Log the study to MLflow: a run with its page and best values, and a child for each trial."""
+    site: Site,
+) -> dict[str, str | bytes]:
+    """Page about the study and table of its trials, which an MLflow run has too."""
+    database = load_study(tuning.study, Path(paths.tuning))
+    page = study_page(database, study, confirmation, site.facts("tuning"))
+    show(page, CONFIRMATION)
+    files = {**page.files(PAGE), "trials.csv": database.trials_dataframe().to_csv(index=False)}
     training = inputs.training
     tags = {"dataset": dataset, "method": inputs.method, "variant": variant}
     tags |= {"seed": str(training.seed), "data_hash": training.data_hash, "study": study["name"]}
     figures = {"trials": study["trials"]}
     if "suite" in confirmation:
         figures |= by_model(parse(Comparison, confirmation["suite"], "confirmation").rows)
-    run_id = tracking.log_figures(f"tuning-{study['name']}", tags, figures, page)
+    run_id = tracking.log_figures(f"tuning-{study['name']}", tags, figures, files)
     # The storage's URL may contain a password.
     settings = {key: value for key, value in plain(tuning).items() if key != "study"}
     best = {} if study["best"] is None else {"best": study["best"]["values"]}
-    trials = load_study(tuning.study, Path(paths.tuning)).trials
     with tracking.store_errors():
         RunLog(run_id).params({"tuning": settings, "configured": study["configured"], **best})
-        _log_trials(run_id, trials)
-
-
-def _log_trials(run_id: str, trials: Sequence[FrozenTrial]) -> None:
-    """Log ended trials as children of a study's MLflow run, but none twice."""
-    client, experiment = mlflow.MlflowClient(), tracking.experiment_id()
-    children = client.search_runs([experiment], f"tags.{MLFLOW_PARENT_RUN_ID} = '{run_id}'")
-    logged = {child.data.tags["trial"] for child in children}
-    for trial in trials:
-        number, began, ended = str(trial.number), trial.datetime_start, trial.datetime_complete
-        if number in logged or began is None or ended is None:
-            continue
-        tags = {MLFLOW_PARENT_RUN_ID: run_id, "trial": number, "trial_state": trial.state.name}
-        if REASON in trial.user_attrs:
-            tags["trial_reason"] = trial.user_attrs[REASON]
-        started = int(1000 * began.timestamp())
-        run = client.create_run(experiment, started, run_name=f"trial {number}", tags=tags)
-        child = RunLog(run.info.run_id)
-        child.params(trial.params)
-        looks = trial.intermediate_values.items()
-        child.curves(({"step": step, "reported": value} for step, value in looks), "trial")
-        value = {} if trial.value is None else {"value": trial.value}
-        figures = trial.user_attrs.get(METRICS, {})
-        child.metrics({**figures, "trial": {**value, "constraint": trial.constraints}})
-        status = "FAILED" if trial.state == TrialState.FAIL else "FINISHED"
-        client.set_terminated(child.run_id, status, int(1000 * ended.timestamp()))
+    return files

@@ -57,27 +57,15 @@ def create_pipeline() -> Pipeline:
                 inputs=[
                     "study",
                     "tuning_confirmation",
+                    "trial_inputs",
                     "params:tuning",
                     "params:paths",
+                    "params:dataset",
+                    "params:variant",
                     "params:site",
                 ],
                 outputs="tuning_report",
                 name="write_study",
-            ),
-            node(
-                nodes.log_study,
-                inputs=[
-                    "study",
-                    "tuning_confirmation",
-                    "tuning_report",
-                    "params:tuning",
-                    "params:paths",
-                    "trial_inputs",
-                    "params:dataset",
-                    "params:variant",
-                ],
-                outputs=None,
-                name="log_study",
             ),
         ]
     )

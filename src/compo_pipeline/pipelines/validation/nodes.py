@@ -14,8 +14,7 @@ from compo_pipeline.datasets.quality.caption_language import refuse_unknown
 from compo_pipeline.datasets.quality.quarantine import valid_captions
 from compo_pipeline.datasets.quality.settings import DataValidationSettings
 from compo_pipeline.language.parsing import load_once
-from compo_pipeline.presentation import data_docs as pages
-from compo_pipeline.storage.files import read_files
+from compo_pipeline.presentation.data_docs import data_docs
 from compo_pipeline.storage.records import Caption, Fact, Rejected
 from compo_pipeline.storage.tables import Table
 
@@ -27,7 +26,7 @@ def validate_facts(
     unparseable: Sequence[Rejected],
     ingest_report: Mapping[str, Any],
     validation: DataValidationSettings,
-) -> tuple[list[Rejected], dict[str, Any], dict[str, bytes]]:
+) -> tuple[list[Rejected], dict[str, Any], dict[str, str | bytes]]:
     """Check facts about rows against the rules: quarantine, summary and Data Docs.
 
     Bad rows do not fail here, so that all results are saved.
@@ -46,8 +45,7 @@ def validate_facts(
         entries = [*unparseable, *quarantine.quarantined(frame, broken, validation.rules)]
         warnings = caption_form.warnings(ingest_report)
         result = quarantine.summary(len(facts), entries, broken, validation, warnings)
-        pages.make_local(site, result, frame, ingest_report)
-        files = read_files(site)
+        files = data_docs(site, result, frame, ingest_report)
     reasons = Counter(entry.rule for entry in entries)
     shown = ", ".join(f"{rule} {count}" for rule, count in reasons.most_common())
     counts = result["bad"], result["records"]

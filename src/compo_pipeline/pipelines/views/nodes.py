@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,16 @@ from compo_pipeline.datasets.annotations import read
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.language.parsing import CaptionParser, load_once, name_and_version
 from compo_pipeline.methods import registry
+from compo_pipeline.methods import views as epochs
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.mixture import Mixture
-from compo_pipeline.methods.views import (
-    FROM_TABLE,
-    EpochViews,
-    ViewSettings,
-    annotated_contents,
-    by_sample,
-    write,
-)
+from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.presentation.views_page import views_page
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.annotations import Annotations
 from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, Parse
 from compo_pipeline.storage.table_files import Parts
 from compo_pipeline.storage.tables import Splits, Table, training_rows
-
-log = logging.getLogger(__name__)
 
 
 def parse_captions(
@@ -59,14 +50,11 @@ def join_annotations(
     Without a table there are none.
     """
     drawing = registry.build(method, method_views)
-    contents = annotated_contents(drawing, views.from_table)
+    contents = epochs.annotated_contents(drawing, views.from_table)
     if not contents:
         return []
-    unused = set(views.from_table.read.contents) - contents
-    if unused:
-        log.info("%s has no use for %s of the table.", method, ", ".join(sorted(unused)))
     rows, sentences = training_rows(valid_captions, views.split), drawing.annotated_sentences
-    return read(views.from_table, contents, rows, FROM_TABLE, sentences)
+    return read(views.from_table, contents, rows, epochs.FROM_TABLE, sentences)
 
 
 def draw_views(
@@ -87,16 +75,16 @@ def draw_views(
     rows, drawing = training_rows(valid_captions, views.split), registry.build(method, method_views)
     parsed, edited = Table.of(parses, Parse), Table.of(counterfactuals, Counterfactual)
     language = name_and_version(load_once(language_model)) if parses else ""
-    contents = annotated_contents(drawing, views.from_table)
+    contents = epochs.annotated_contents(drawing, views.from_table)
     others = Annotations.from_rows(annotations, views.from_table, contents)
     mixture = Mixture(data.weights, data.epoch_rows, seed) if data.weights else None
     tables = " ".join(each.fingerprint for each in (rows, parsed, edited, others))
     drawn_from = f"{method} {drawing.configuration['views']} {tables} {language} {seed}"
     folder = Path(state) / "views"
-    write(
+    epochs.write(
         drawing,
         rows,
-        ViewContext.from_parses(parsed, language, seed, by_sample(edited), others),
+        ViewContext.from_parses(parsed, language, seed, epochs.by_sample(edited), others),
         views.epochs,
         folder,
         fingerprint=f"{drawn_from} {views.long_share} {mixture}",
@@ -116,6 +104,6 @@ def preview_views(
     root: Path,
 ) -> dict[str, str | bytes]:
     """HTML page of random training views of the first epoch."""
-    drawn, made = EpochViews(views).epoch(0), counterfactual_images
+    drawn, made = epochs.EpochViews(views).epoch(0), counterfactual_images
     page = views_page(drawn, root, made, method, dataset, epoch=0, seed=seed)
     return page.files("index.html")

@@ -19,6 +19,7 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import wise_ft_page as page
 from compo_pipeline.presentation.pages import links
+from compo_pipeline.presentation.tables import show
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.tracking import runs as tracking
@@ -61,7 +62,7 @@ def score_mixtures(
 def draw_trade_off(
     wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site
 ) -> dict[str, str | bytes]:
-    """Page, plot and table of the metrics by ratio; prints their means."""
+    """Page, plot and table of the metrics by ratio, which the training's MLflow run has too."""
     facts = {
         **site.facts("wise_ft"),
         "recipe": f"{run['method']}, variant {run['variant']}, seed {run['seed']}",
@@ -71,16 +72,14 @@ def draw_trade_off(
         "Report": ("report", "evaluation"),
         "Promotion": ("promotion_report", "promotion"),
     }
-    page.show(wise_ft)
     beside = links(site.folder("wise_ft_report"), site, pages)
-    return page.files(wise_ft, facts, beside, site.run("NAME"))
-
-
-def log_sweep(wise_ft: pd.DataFrame, written: Path, run: Mapping[str, Any]) -> None:
-    """Log the page and the means by ratio to the training's MLflow run."""
-    means = page.summary(wise_ft[wise_ft.measured_on == page.REPORTED])
+    shown = page.wise_ft_page(wise_ft, facts, beside, site.run("NAME"))
+    show(shown, page.BY_RATIO)
+    files = {**shown.files(page.PAGE), "figures.csv": wise_ft.to_csv(index=False)}
+    means = page.means_by_ratio(wise_ft[wise_ft.measured_on == page.REPORTED])
     # MLflow's steps are whole numbers: the ratio in per cent.
     points = means.assign(step=(100 * means.index.to_numpy()).round()).to_dict("records")
     with tracking.adopt(run["run_id"]) as record:
-        record.artefact(written, "wise_ft")
+        record.page(files, "wise_ft")
         record.curves(({str(k): v for k, v in row.items()} for row in points), "wise_ft")
+    return files

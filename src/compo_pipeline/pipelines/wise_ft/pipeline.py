@@ -32,11 +32,5 @@ def create_pipeline() -> Pipeline:
                 outputs="wise_ft_report",
                 name="draw_trade_off",
             ),
-            node(
-                nodes.log_sweep,
-                inputs=["wise_ft", "wise_ft_report", "run"],
-                outputs=None,
-                name="log_sweep",
-            ),
         ]
     )
