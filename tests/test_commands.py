@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 from kedro.framework.cli.cli import KedroCLI
 
+from compo_pipeline.__main__ import main
 from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.pipeline_registry import TRAIN_EVAL, register_pipelines
 from compo_pipeline.pipelines.raw import pipeline as raw
@@ -45,6 +46,14 @@ def test_every_pipeline_is_listed_with_what_it_is_for(kedro):
     shown = dict(line.split(maxsplit=1) for line in kedro("pipelines").stdout.splitlines())
     assert set(shown) == set(register_pipelines())
     assert shown["raw"] == raw.create_pipeline.__doc__
+
+
+def test_help_in_a_project_lists_the_commands_with_and_without_one(workspace, monkeypatch, capsys):
+    monkeypatch.chdir(workspace)
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    listed = re.findall(r"^  ([a-z-]+) +[A-Z]", capsys.readouterr().out, re.MULTILINE)
+    assert {"run", "versions", "serve", "doctor", "new"} <= {*listed}
 
 
 def test_benchmarks_are_listed_and_their_missing_images(kedro, tmp_path):
@@ -135,12 +144,10 @@ def test_options_that_select_nothing_are_told_in_one_line(kedro, options, told):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_parameters_are_listed_for_other_programs(kedro):
+def test_parameters_are_listed_with_the_values_of_an_environment(kedro):
     done = kedro("params", "training.optimizer", "--env=coco")
     assert done.exit_code == 0, done.stderr
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
-    rate = next(row for row in rows if row[0] == "training.optimizer.lr")
-    assert rate[1:3] == ["0.0017", "number >= 0"] and rate[-1] == "coco: 1.0e-06"
+    assert "training.optimizer.lr = 0.0017  coco: 1.0e-06  (number >= 0)\n" in done.stdout
 
 
 def test_commands_start_without_the_large_libraries() -> None:

@@ -68,8 +68,8 @@ def test_a_precision_that_the_device_lacks_is_refused_under_its_key(
     machine: Any, kind: str, precision: str, message: str
 ) -> None:
     machine(kind, bf16=False)
-    with pytest.raises(SettingsError, match=f"^evaluation.text_precision: {message}"):
-        resolve("auto", precision, key="evaluation", precision_key="text_precision")
+    with pytest.raises(SettingsError, match=f"^evaluation.precision: {message}"):
+        resolve("auto", precision, key="evaluation")
 
 
 def test_emulated_bf16_on_a_cpu_can_be_asked_for_and_is_warned_of(

@@ -26,7 +26,6 @@ from compo_pipeline.project.problems import MissingInput, check_inputs, check_re
 from compo_pipeline.project.settings import (
     Parameters,
     RunSettings,
-    check_runner,
     check_settings,
     read_parameters,
     settings_of,
@@ -128,32 +127,6 @@ def test_a_wrong_value_is_refused_in_every_pipeline(
     with pytest.raises(SettingsError, match=f"^{re.escape(expected)}") as caught:
         read(context().params, params)
     assert "Value error" not in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("runner", "pipeline", "processes", "refused"),
-    [
-        ("<kedro.runner.thread_runner.ThreadRunner object at 0x7f>", "training", 2, True),
-        ("ParallelRunner", "train_eval", "auto", True),
-        ("None", "training", 2, False),
-        ("<kedro.runner.sequential_runner.SequentialRunner object>", "training", 2, False),
-        ("ThreadRunner", "training", 1, False),
-        ("ThreadRunner", "ingest", 2, False),
-    ],
-)
-def test_other_runners_than_the_sequential_one_train_in_one_process(
-    context: Context, runner: str, pipeline: str, processes: int | str, refused: bool
-) -> None:
-    distributed = {"training": {"distributed": {"nproc_per_node": processes}}}
-    params = read(context().params, distributed)
-    if not refused:
-        check_runner(runner, params, pipelines[pipeline])
-        return
-    with pytest.raises(
-        SettingsError, match="training.distributed: the runner must be Seq"
-    ) as error:
-        check_runner(runner, params, pipelines[pipeline])
-    assert "got ThreadRunner" in error.value.message or "got ParallelRunner" in error.value.message
 
 
 def test_the_projects_own_settings_pass(context: Context) -> None:
@@ -695,12 +668,6 @@ def test_folders_and_files_must_be_there(
 @pytest.mark.parametrize(
     ("pipeline", "changes", "expected"),
     [
-        (
-            "attention",
-            {"attention": {"images": "no/such/folder", "phrases": "a dog"}},
-            "attention.images: there is no file or folder no/such/folder",
-        ),
-        ("attention", {"attention": {"split": "tset"}}, "attention.split: 'tset' is no split"),
         (
             "foils",
             {"foils": {"splits": {"val": "tset"}}},

@@ -133,7 +133,6 @@ C2LIP = {
     "c2lip.objective.weights.npc": 1.0,
     "c2lip.objective.weights.xac": 0.01,
     "c2lip.objective.phrases": "text",
-    "c2lip.objective.equal_phrases": False,
     "c2lip.objective.bias": -30.0,  # of bases that have none
     "c2lip.objective.trains": ["image", "text"],
     "siglip.objective.bias": -30.0,
@@ -636,17 +635,10 @@ def test_values_of_a_method_are_added_to_those_of_all_and_override_them(paramete
         assert combined(parameters, listed, name) == {POSITIVES: 2, RATE: 2.0}
 
 
-def test_two_values_of_one_key_are_refused_unless_something_says_which(parameters):
+def test_of_two_values_of_one_key_the_later_holds(parameters):
     listed: dict[str, Any] = {"all": {"a": {RATE: 1.0}, "b": {RATE: 2.0, POSITIVES: 2}}}
-    problem = (
-        r"^variants\.all\.b: training\.optimizer\.lr is 2\.0, but 1\.0 in variants\.all\.a; "
-        r"say which one by variants\.clic\.a\+b or --params training\.optimizer\.lr=<value>$"
-    )
-    with pytest.raises(SettingsError, match=problem):
-        combined(parameters, listed)
-    # A third one that agrees with the first settles nothing.
-    with pytest.raises(SettingsError, match=r"^variants\.all\.b: "):
-        combined(parameters, {"all": {**listed["all"], "c": {RATE: 1.0}}}, "a+b+c")
+    assert combined(parameters, listed, "a+b") == {POSITIVES: 2, RATE: 2.0}
+    assert combined(parameters, listed, "b+a") == {POSITIVES: 2, RATE: 1.0}
     by_hand = {"training": {"optimizer": {"lr": 3.0}}}
     assert combined(parameters, listed, **by_hand)[POSITIVES] == 2
     listed["clic"] = {"a+b": {RATE: 4.0}}
@@ -656,8 +648,8 @@ def test_two_values_of_one_key_are_refused_unless_something_says_which(parameter
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("openai_b61+lora", r"combines named variants, .*'openai_b61'.*mean 'openai_b16'"),
-        ("openai_b16+mine", r"combines named variants, and there is no 'mine' of clic"),
+        ("openai_b61+lora", r"'openai_b61'.*mean 'openai_b16'"),
+        ("openai_b16+mine", r"there is no 'mine' of clic"),
         ("lora+no_local", r"'no_local' is one of fsc_clip, not of clic"),
     ],
 )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-# Of `compo_pipeline.project.commands`; anything else is Kedro's, in a project.
+if TYPE_CHECKING:
+    from click import Group
+
+# Of `compo_pipeline.project.commands`; anything else is the project's or Kedro's, in a project.
 _WITHOUT_PROJECT = (["new"], ["doctor"], ["--version"])
 
 
@@ -17,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         commands(given, prog_name="compo-pipeline")
         return
+    if not given or given == ["--help"]:
+        _project_commands()(["--help"], prog_name="compo-pipeline")
     from compo_pipeline.configuration.removed import replacement
 
     if given and (hint := replacement(f"compo-pipeline {given[0]}")):
@@ -25,6 +31,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     sys.argv[1:] = given
     kedro()
+
+
+def _project_commands() -> Group:
+    """The project's commands and those that need none; Kedro's own are left to its help."""
+    import click
+
+    from compo_pipeline.cli import cli
+    from compo_pipeline.project.commands import commands
+
+    return click.CommandCollection(
+        "compo-pipeline",
+        sources=[cli, commands],
+        help=commands.help,
+        epilog="Kedro's commands work too; `kedro --help` lists them.",
+        context_settings={"max_content_width": 120},
+    )
 
 
 def _in_project() -> bool:

@@ -57,6 +57,12 @@ def _split_params(context: click.Context, option: click.Parameter, value: Any) -
     return kedro_split_params(context, option, value)
 
 
+def _project_options(command: Any) -> Any:
+    """Decorator of a command that reads settings: its options `--env` and `--params`."""
+    given = click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+    return click.option("-e", "--env", help="Kedro's environment.")(given(command))
+
+
 def _run(**given: Any) -> None:
     """Command `run`: Kedro's own, with one-line messages for misspelt options and Ctrl+C."""
     from compo_pipeline.pipeline_registry import register_pipelines
@@ -89,36 +95,38 @@ def _check_selection(given: Mapping[str, Any]) -> None:
     try:
         load_obj(wished, "kedro.runner")
     except (ImportError, AttributeError, ValueError):
-        runners = sorted(set(runner.__all__) - {"AbstractRunner"})
-        raise SettingsError(
-            f"--runner: there is no '{wished}'{nearest(wished, runners)} "
-            f"(known: {', '.join(runners)}, or the import path of a class)"
-        ) from None
+        hint = nearest(wished, runner.__all__)
+        raise SettingsError(f"--runner: there is no '{wished}'{hint}") from None
     chosen = {option: given[option] for option in _SELECTION if given.get(option)}
     if not chosen:
         return
     names = given["pipelines"] or [given["pipeline"] or "__default__"]
     whole = sum((pipelines[name] for name in names), Pipeline([]))
-    # Each alone, then all together: the message names what selects nothing.
-    for options in (*({option} for option in chosen), set(chosen)):
-        try:
-            whole.filter(**{_SELECTION[option]: chosen[option] for option in options})
-        except ValueError as error:
-            shown = ", ".join(
-                f"--{option.replace('node_names', 'nodes').replace('_', '-')}={','.join(value)}"
-                for option, value in chosen.items()
-                if option in options
-            )
-            known = {node.name for node in whole.nodes}
-            wanted = [each for option in options if "node" in option for each in chosen[option]]
-            hint = "".join(nearest(each, known) for each in wanted if each not in known)
-            raise SettingsError(f"{shown}: {str(error).rstrip('.')}{hint}") from None
+    try:
+        whole.filter(**{_SELECTION[option]: value for option, value in chosen.items()})
+    except ValueError as error:
+        shown = " ".join(
+            f"--{option.replace('node_names', 'nodes').replace('_', '-')}={','.join(value)}"
+            for option, value in chosen.items()
+        )
+        known = [node.name for node in whole.nodes]
+        wanted = [name for option in chosen if "node" in option for name in chosen[option]]
+        hint = next((nearest(name, known) for name in wanted if name not in known), "")
+        raise SettingsError(f"{shown}: {str(error).rstrip('.')}{hint}") from None
 
 
 for option in kedro_run.params:
     if option.name == "params":
         option.callback = _split_params
-cli.add_command(click.Command("run", callback=_run, params=kedro_run.params, help=kedro_run.help))
+cli.add_command(
+    click.Command(
+        "run",
+        callback=_run,
+        params=kedro_run.params,
+        help=kedro_run.help,
+        short_help="Run a pipeline; by default all from the data to a registered model.",
+    )
+)
 
 
 @cli.command()
@@ -128,41 +136,25 @@ cli.add_command(click.Command("run", callback=_run, params=kedro_run.params, hel
 @click.pass_obj
 def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: bool) -> None:
     """List the parameters, or those that begin with PREFIX: defaults, types, meanings."""
-    from compo_pipeline.configuration import keys, reference
-    from compo_pipeline.methods.registry import METHODS
+    from compo_pipeline.configuration import reference
     from compo_pipeline.project import settings
 
-    conf, env = Path(project.project_path) / "conf", env or "local"
-    own = (
-        env != "base"
-        and not markdown
-        and any(keys.read(conf / env, kind) for kind in ("parameters", "globals"))
-    )
-    classes = settings.settings_classes() | {"": settings.Parameters}
+    conf, env = Path(project.project_path) / "conf", "base" if markdown else env or "local"
     default, values = (
-        settings.all_values(settings.loader_of(conf, each, {}))
-        for each in ("base", env if own else "base")
+        settings.all_values(settings.loader_of(conf, each, {})) for each in ("base", env)
     )
-    files = reference.files_of(conf / "base")
-    about = {name: f"Settings of the method {method.label}." for name, method in METHODS.items()}
-    entries = reference.collect_entries(classes, default, values, files, about)
+    parts = settings.settings_classes()
+    entries = [*reference.collect_entries(settings.Parameters, parts, default, values)]
     if markdown:
         click.echo(reference.markdown(entries), nl=False)
-        return
-    found = reference.chosen(entries, prefix)
-    screen = console.terminal()
-    if screen.is_terminal:
-        reference.show(found, env, screen)
     else:
-        for line in reference.lines(found, env):
-            click.echo(line)
+        reference.show(reference.chosen(entries, prefix), env, console.terminal())
 
 
 @cli.command(name="try")
 @click.option("--alias", help="Of the registered version.  [default: champion]")
 @click.option("--version", type=click.IntRange(1), help="The version itself, instead of an alias.")
-@click.option("-e", "--env", help="Kedro's environment: where registry and base are configured.")
-@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@_project_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7860, show_default=True)
 @click.pass_obj
@@ -213,8 +205,7 @@ def try_version(
     type=float,
     help="Of the requests that --shadow is asked, above 0 and at most 1.  [default: 0.1]",
 )
-@click.option("-e", "--env", help="Kedro's environment: where registry and limits are configured.")
-@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@_project_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=5001, show_default=True)
 @click.pass_obj
@@ -265,8 +256,7 @@ def pipelines() -> None:
 
 
 @cli.command()
-@click.option("-e", "--env", help="Kedro's environment: where the benchmarks are configured.")
-@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@_project_options
 @click.option("--missing", is_flag=True, help="Paths of missing images instead, one a line.")
 @click.pass_obj
 def benchmarks(
@@ -284,8 +274,7 @@ def benchmarks(
 
 
 @cli.command(name="versions")
-@click.option("-e", "--env", help="Kedro's environment: where the registry is configured.")
-@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@_project_options
 @click.pass_obj
 def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
     """List the registered versions: dataset, method, variant, seed, main metric, aliases."""
@@ -297,8 +286,7 @@ def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
 
 
 @cli.command()
-@click.option("-e", "--env", help="Kedro's environment: where the store is configured.")
-@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@_project_options
 @click.pass_obj
 def relocate(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
     """Make the MLflow store of a copied or moved project name the artefacts beside it."""
@@ -309,8 +297,7 @@ def relocate(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
 
 
 @cli.command(name="train")
-@click.option("-e", "--env", help="Kedro's environment.")
-@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@_project_options
 @click.pass_obj
 def train_(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
     """Train as one of the processes on several hosts that torchrun starts.

@@ -26,7 +26,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import give_bias, load
 
-SETTINGS = EvaluationSettings(workers=1, image_precision="fp32")
+SETTINGS = EvaluationSettings(workers=1)
 NOTHING = TrainingRows()
 WEIGHTS = "open_clip_model.safetensors"
 

@@ -17,7 +17,7 @@ from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import image_fingerprint
 
-EXACT = EvaluationSettings(image_precision="fp32", image_batch=2, workers=1)
+EXACT = EvaluationSettings(image_batch=2, workers=1)
 LONG = " ".join(["a dog and a cat"] * 6)
 
 

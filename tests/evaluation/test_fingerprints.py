@@ -43,7 +43,7 @@ def test_the_fingerprint_changes_with_everything_that_scores_depend_on(subtask: 
 
     ours = fingerprint(subtask, EVALUATION)
     assert fingerprint(subtask, replace(EVALUATION, image_batch=7, workers=1)) == ours
-    exact = fingerprint(subtask, replace(EVALUATION, image_precision="bf16"))
+    exact = fingerprint(subtask, replace(EVALUATION, precision="bf16"))
     assert ours.differences(exact) == ["settings"]
     reworded = replace(subtask.items[0], negatives=("keys",))
     asked = replace(subtask, items=(reworded, *subtask.items[1:]))

@@ -13,8 +13,6 @@ from compo_pipeline.losses.concept import match_mask, npc, xac
 from compo_pipeline.models.dense import attention
 
 OWNERS = torch.tensor([0, 0, 1, 2, 2, 2, 3])
-# Concepts 1 and 4 read alike: they stand in the captions of images 0 and 2.
-LABELS = torch.tensor([0, 1, 2, 3, 1, 4, 5])
 SCALE, BIAS = 12.0, -4.0
 
 
@@ -28,27 +26,22 @@ def scalars() -> tuple[Tensor, Tensor]:
     return scale, bias
 
 
-def true_of(image: int, concept: int, alike: bool) -> bool:
-    if alike:
-        return any(
-            owner == image and label == LABELS[concept]
-            for owner, label in zip(OWNERS, LABELS, strict=True)
-        )
+def true_of(image: int, concept: int) -> bool:
     return bool(OWNERS[concept] == image)
 
 
-def pairs(cosine: Callable[[int, int], Tensor], alike: bool, s: Tensor, b: Tensor) -> Tensor:
+def pairs(cosine: Callable[[int, int], Tensor], s: Tensor, b: Tensor) -> Tensor:
     """Eq. 5 and 7 as they stand: -1/K sum_i sum_j log sigmoid(z'_ij (tau cos + b))."""
     total = torch.zeros((), dtype=torch.float64)
     for i in range(4):
         for j in range(len(OWNERS)):
-            z = 1 if true_of(i, j, alike) else -1
+            z = 1 if true_of(i, j) else -1
             total = total - torch.log(torch.sigmoid(z * (s * cosine(i, j) + b)))
     return total / len(OWNERS)
 
 
-def matches(alike: bool) -> Tensor:
-    return match_mask(OWNERS, 4, LABELS if alike else None)
+def matches() -> Tensor:
+    return match_mask(OWNERS, 4)
 
 
 def loop_attended(patches: Tensor, concept: Tensor) -> Tensor:
@@ -60,23 +53,21 @@ def loop_attended(patches: Tensor, concept: Tensor) -> Tensor:
     return pooled / pooled.norm()
 
 
-@pytest.mark.parametrize("alike", [False, True])
-def test_belonging(alike: bool) -> None:
-    found = matches(alike)
+def test_belonging() -> None:
+    found = matches()
     assert found.dtype == torch.bool
-    expected = [[true_of(i, j, alike) for j in range(len(OWNERS))] for i in range(4)]
+    expected = [[true_of(i, j) for j in range(len(OWNERS))] for i in range(4)]
     assert found.tolist() == expected
-    assert found.sum() == (9 if alike else 7)
+    assert found.sum() == 7
 
 
-@pytest.mark.parametrize("alike", [False, True])
-def test_npc_is_the_loop(alike: bool) -> None:
+def test_npc_is_the_loop() -> None:
     images = F.normalize(draw(4, 5), dim=-1).requires_grad_()
     concepts = F.normalize(draw(7, 5, seed=1), dim=-1).requires_grad_()
     scale, bias = scalars()
     leaves = (images, concepts, scale, bias)
-    fast = npc(images, concepts, matches(alike), scale, bias)
-    slow = pairs(lambda i, j: images[i] @ concepts[j], alike, scale, bias)
+    fast = npc(images, concepts, matches(), scale, bias)
+    slow = pairs(lambda i, j: images[i] @ concepts[j], scale, bias)
     assert fast.item() == pytest.approx(slow.item(), abs=1e-12)
     ours, theirs = torch.autograd.grad(fast, leaves), torch.autograd.grad(slow, leaves)
     for one, other in zip(ours, theirs, strict=True):
@@ -85,16 +76,13 @@ def test_npc_is_the_loop(alike: bool) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 4, 100])
-@pytest.mark.parametrize("alike", [False, True])
-def test_xac_is_the_loop_whatever_the_chunk(alike: bool, chunk: int) -> None:
+def test_xac_is_the_loop_whatever_the_chunk(chunk: int) -> None:
     patches = draw(4, 6, 5, seed=2).requires_grad_()
     concepts = F.normalize(draw(7, 5, seed=1), dim=-1).requires_grad_()
     scale, bias = scalars()
     leaves = (patches, concepts, scale, bias)
-    fast = xac(patches, concepts, matches(alike), scale, bias, chunk)
-    slow = pairs(
-        lambda i, j: loop_attended(patches[i], concepts[j]) @ concepts[j], alike, scale, bias
-    )
+    fast = xac(patches, concepts, matches(), scale, bias, chunk)
+    slow = pairs(lambda i, j: loop_attended(patches[i], concepts[j]) @ concepts[j], scale, bias)
     assert fast.item() == pytest.approx(slow.item(), abs=1e-11)
     ours, theirs = torch.autograd.grad(fast, leaves), torch.autograd.grad(slow, leaves)
     for one, other in zip(ours, theirs, strict=True):
@@ -106,10 +94,8 @@ def test_xac_in_single_precision_is_the_loop_to_1e_5() -> None:
     """At the width of a real model, where |v(c)|^2 = a'Ga sums ten thousand products."""
     patches, concepts = draw(4, 100, 256, seed=2), F.normalize(draw(7, 256, seed=1), dim=-1)
     scale, bias = scalars()
-    slow = pairs(
-        lambda i, j: loop_attended(patches[i], concepts[j]) @ concepts[j], False, scale, bias
-    )
-    fast = xac(patches.float(), concepts.float(), matches(False), scale.float(), bias.float())
+    slow = pairs(lambda i, j: loop_attended(patches[i], concepts[j]) @ concepts[j], scale, bias)
+    fast = xac(patches.float(), concepts.float(), matches(), scale.float(), bias.float())
     assert fast.dtype == torch.float32
     assert fast.item() == pytest.approx(slow.item(), rel=1e-5)
 
@@ -128,10 +114,10 @@ def test_xac_attends_as_attention_says() -> None:
     weights = attention(patches, concepts)
     pooled = F.normalize(weights @ F.normalize(patches, dim=-1), dim=-1)
     logits = SCALE * (pooled * concepts).sum(-1) + BIAS
-    signs = 2.0 * matches(False) - 1
+    signs = 2.0 * matches() - 1
     expected = -F.logsigmoid(signs * logits).sum() / len(OWNERS)
     scale, bias = scalars()
-    found = xac(patches, concepts, matches(False), scale, bias)
+    found = xac(patches, concepts, matches(), scale, bias)
     assert found.item() == pytest.approx(expected.item(), abs=1e-10)
 
 

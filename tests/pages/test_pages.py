@@ -30,7 +30,6 @@ from compo_pipeline.evaluation.suite import find_entry, listed_models
 from compo_pipeline.project import commands as without_project
 from compo_pipeline.project.settings import (
     RunSettings,
-    check_runner,
     check_settings,
     loader_of,
     read_settings,
@@ -152,7 +151,6 @@ def test_a_run_is_accepted_before_it_looks_for_data(
         names = given["pipelines"] or [given["pipeline"] or "__default__"]
         chosen = sum((pipelines[name] for name in names), Pipeline([]))
         check_settings(settings, chosen)
-        check_runner(str(given["runner"]), settings, chosen)
         listed_models(settings.models, settings.model_lists)
         find_entry(settings.set, "set", settings.comparison_sets, "comparison_sets")
 

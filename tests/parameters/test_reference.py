@@ -13,11 +13,8 @@ from compo_pipeline.configuration.reference import (
     ParameterEntry,
     chosen,
     collect_entries,
-    files_of,
-    lines,
 )
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.project.settings import Parameters, all_values, loader_of, settings_classes
 from compo_pipeline.versions.settings import GateRule
 
@@ -25,10 +22,8 @@ from compo_pipeline.versions.settings import GateRule
 @pytest.fixture(scope="module")
 def entries(bootstrapped: Path) -> list[ParameterEntry]:
     conf = bootstrapped / "conf"
-    classes = settings_classes() | {"": Parameters}
     default, smoke = (all_values(loader_of(conf, env, {})) for env in ("base", "smoke"))
-    about = {name: f"Settings of the method {entry.label}." for name, entry in METHODS.items()}
-    return collect_entries(classes, default, smoke, files_of(conf / "base"), about)
+    return [*collect_entries(Parameters, settings_classes(), default, smoke)]
 
 
 @pytest.mark.parametrize(
@@ -81,13 +76,6 @@ def test_a_key_is_chosen_before_a_mere_prefix(entries: list[ParameterEntry]) -> 
         chosen(entries, "trainign")
     with pytest.raises(SettingsError, match=r"training\.batch_size"):
         chosen(entries, "batch_size")
-
-
-def test_a_line_of_a_pipe_names_what_an_environment_changes(entries: list[ParameterEntry]) -> None:
-    (line,) = lines(chosen(entries, "training.save_every"), "smoke")
-    key, default, type_, meaning, changed = line.split("\t")
-    assert (key, default, type_) == ("training.save_every", "250", "integer > 0")
-    assert meaning and changed == "smoke: 2"
 
 
 def test_the_page_is_up_to_date(bootstrapped: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,7 @@ def catalog(
         "checkpoint": tuned,
         "valid_captions": [caption],
         "run": {"run_id": tracking.open_run("attention", {}), **identity},
-        "params:attention": replace(shipped.attention, count=4),
+        "params:attention": shipped.attention,
         "params:evaluation": shipped.evaluation,
         "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
         "params:data.root": tmp_path / "data",

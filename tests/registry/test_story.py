@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 NAME = "compo-clip"
 # Fewer questions than the demo's, and the towers in the precision that a server has.
-SMALL = "scenes.items=200,evaluation.image_precision=fp32,evaluation.control=false"
+SMALL = "scenes.items=200,evaluation.control=false"
 SCORES = "data/07_model_output/scenes/{}/scores.parquet"
 TABLE = "data/08_reporting/scenes/promotion/promotion.md"
 BENCHMARKS = Path("data/01_raw/scenes/benchmarks/test")

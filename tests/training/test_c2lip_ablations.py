@@ -76,11 +76,3 @@ def test_phrases_of_figure_1b(terms: Callable[..., Terms]) -> None:
     assert pooled["contrastive"] == pytest.approx(own["contrastive"])
     for name in ("npc", "xac"):
         assert pooled[name] != pytest.approx(own[name])
-
-
-def test_equal_phrases_of_two_captions(terms: Callable[..., Terms]) -> None:
-    """As positives of both images they change the concept losses alone."""
-    apart, shared = terms(), terms(equal_phrases=True)
-    assert shared["contrastive"] == pytest.approx(apart["contrastive"])
-    for name in ("npc", "xac"):
-        assert shared[name] != pytest.approx(apart[name])

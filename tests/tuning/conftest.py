@@ -103,7 +103,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> World:
         features=root / "features",
     )
     own = {"views": {}, "objective": {"trains": ["text"]}}
-    scoring = EvaluationSettings(device="cpu", image_precision="fp32", workers=1)
+    scoring = EvaluationSettings(device="cpu", workers=1)
     inputs = TrialInputs("negclip", {"training": RECIPE, "negclip": own}, plan, scoring)
     subtasks = [Subtask("play", name, ("image_to_text",), root, ()) for name in ("pairs", "known")]
     pairs = replace(subtasks[0], items=tuple(_item(number) for number in range(12)))

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
-from pathlib import Path
-from typing import Any, get_type_hints
+from dataclasses import is_dataclass
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pydantic
 import yaml
-from pydantic.json_schema import PydanticJsonSchemaWarning
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from compo_pipeline.configuration import keys
-from compo_pipeline.configuration.settings import SettingsError, nearest, value_at
+from compo_pipeline.configuration.settings import SettingsError, nearest
 
 _TYPES = {"boolean": "true or false", "integer": "integer", "number": "number"}
 _TYPES |= {"string": "text", "null": "null", "array": "list"}
@@ -37,8 +33,7 @@ _TABLE = ("| key | default | allowed | meaning |", "| --- | --- | --- | --- |")
 _PIPE = r"\|"
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterEntry:
+class ParameterEntry(NamedTuple):
     """Documentation of one YAML key: description, allowed values, default and current value.
 
     Attributes:
@@ -48,7 +43,6 @@ class ParameterEntry:
         default: its value without an environment; of a mapping from the user's own names to
             settings, the names.
         value: its value in the requested environment; of such a mapping, what differs.
-        file: of conf/base, for top-level keys that are set there.
     """
 
     key: str
@@ -56,153 +50,93 @@ class ParameterEntry:
     type: str = ""
     default: Any = None
     value: Any = None
-    file: str = ""
 
 
-def _schema_of(settings: type) -> dict[str, Any]:
-    """JSON schema of a settings class without references, with docstrings of inherited fields."""
-    with warnings.catch_warnings():
-        # Defaults without a JSON form are left out: those of conf/base are shown.
-        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
-        content = pydantic.TypeAdapter(settings).json_schema()
-    definitions = content.get("$defs", {})
-    # Pydantic does not pass docstrings of fields on to subclasses.
-    for each in (settings, *_nested_classes(settings)):
-        properties = (content if each is settings else definitions[each.__name__])["properties"]
-        for base in each.__mro__[1:]:
-            for name, field in getattr(base, "__pydantic_fields__", {}).items():
-                if field.description:
-                    properties[name].setdefault("description", field.description)
+def collect_entries(
+    cls: type,
+    parts: Mapping[str, type],
+    default: Mapping[str, Any],
+    value: Mapping[str, Any],
+    prefix: str = "",
+) -> Iterator[ParameterEntry]:
+    """Yield the entries of all YAML keys of a settings class, in the order of its fields.
 
-    def inlined(part: Any) -> Any:
-        if isinstance(part, list):
-            return [inlined(each) for each in part]
-        if not isinstance(part, dict):
-            return part
-        own = {key: inlined(each) for key, each in part.items() if key not in ("$ref", "$defs")}
-        name = part.get("$ref", "").removeprefix("#/$defs/")
-        return {**inlined(definitions[name]), **own} if name else own
-
-    schema: dict[str, Any] = inlined(content)
-    return schema
-
-
-def _is_open(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema is that of a mapping whose keys the user chooses."""
-    return "properties" not in schema and "additionalProperties" in schema
-
-
-def _meaning(schema: Mapping[str, Any]) -> str:
-    """First paragraph of a schema's description, on one line."""
-    return " ".join(schema.get("description", "").partition("\n\n")[0].split())
+    Args:
+        cls: the settings class.
+        parts: settings classes of keys whose type hint does not name them, by dotted key.
+        default: of the class's keys, as YAML has them.
+        value: of the class's keys in an environment.
+        prefix: of the keys, with a dot at its end.
+    """
+    plain = get_type_hints(cls)
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        key, was, now = f"{prefix}{name}", default[name], value[name]
+        own = parts.get(key) or _class_in(hint)
+        meaning = _meaning(cls, name) or _first_paragraph(own.__doc__ if own else "")
+        if own is None:
+            yield ParameterEntry(key, meaning, _allowed(hint), _names_only(was), _names_only(now))
+        elif key in parts or is_dataclass(plain[name]):
+            yield ParameterEntry(key, meaning)
+            yield from collect_entries(own, parts, was, now, f"{key}.")
+        else:
+            changed = {each: now[each] for each in now if now[each] != was.get(each)}
+            yield ParameterEntry(key, meaning, _OPEN, list(was), changed or list(was))
+            for each, inner in get_type_hints(own, include_extras=True).items():
+                yield ParameterEntry(f"{key}.<name>.{each}", _meaning(own, each), _allowed(inner))
 
 
-def _settings_in(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Schema of the settings class in a field, or in its mapping or list; None if absent."""
-    if "properties" in schema:
-        return schema
-    inner = [schema.get("items"), schema.get("additionalProperties")]
-    found = (
-        _settings_in(each)
-        for each in (*schema.get("anyOf", ()), *inner)
-        if isinstance(each, Mapping)
-    )
-    return next(filter(None, found), None)
+def _class_in(hint: Any) -> type | None:
+    """Settings class in a type hint, or in its mapping, list or union; None if there is none."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return hint
+    return next(filter(None, map(_class_in, get_args(hint))), None)
 
 
-def _allowed(schema: Mapping[str, Any]) -> str:
-    """Allowed values of a schema as text, such as `integer >= 1`."""
+def _meaning(cls: type, name: str) -> str:
+    """Description of a field; pydantic does not pass it on to subclasses."""
+    found = (getattr(each, "__pydantic_fields__", {}).get(name) for each in cls.__mro__)
+    return _first_paragraph(next((one.description for one in found if one and one.description), ""))
+
+
+def _first_paragraph(text: str | None) -> str:
+    """First paragraph of a text, on one line."""
+    return " ".join((text or "").partition("\n\n")[0].split())
+
+
+def _names_only(value: Any) -> Any:
+    """A value; of a mapping, the lists of keys in place of the mappings in it."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: list(v) if isinstance(v, Mapping) else v for name, v in value.items()}
+
+
+def _allowed(hint: Any) -> str:
+    """Allowed values of a type hint as text, such as `integer >= 1`."""
+    return _allowed_by(pydantic.TypeAdapter(hint).json_schema())
+
+
+def _allowed_by(schema: Mapping[str, Any]) -> str:
+    """Allowed values of a JSON schema as text."""
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:
         return " or ".join(map(str, schema["enum"]))
     if "anyOf" in schema:
-        return " or ".join(map(_allowed, schema["anyOf"]))
+        return " or ".join(map(_allowed_by, schema["anyOf"]))
     if "prefixItems" in schema:
-        return f"[{', '.join(map(_allowed, schema['prefixItems']))}]"
-    kind = schema.get("type", "any")
+        return f"[{', '.join(map(_allowed_by, schema['prefixItems']))}]"
+    kind = "object" if "$ref" in schema else schema.get("type", "any")
     if kind == "array" and schema.get("items"):
-        return f"list of {_allowed(schema['items'])}"
-    if kind == "object" and "properties" in schema:
-        return f"mapping of {', '.join(schema['properties'])}"
+        return f"list of {_allowed_by(schema['items'])}"
     if kind == "object":
         values = schema.get("additionalProperties")
-        return f"mapping to {_allowed(values) if isinstance(values, Mapping) else 'any'}"
+        return f"mapping to {_allowed_by(values)}" if isinstance(values, Mapping) else "mapping"
     name = "path" if schema.get("format") == "path" else _TYPES.get(kind, kind)
     bounds = [f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema]
     return f"{name} {' and '.join(bounds)}".strip()
 
 
-def _nested_classes(settings: type) -> Iterator[type]:
-    """Yield the settings classes of a class's fields, at any depth."""
-    for hint in get_type_hints(settings).values():
-        if is_dataclass(hint) and isinstance(hint, type):
-            yield hint
-            yield from _nested_classes(hint)
-
-
-def collect_entries(
-    classes: Mapping[str, type],
-    defaults: Mapping[str, Any],
-    values: Mapping[str, Any],
-    files: Mapping[str, str],
-    meanings: Mapping[str, str],
-) -> list[ParameterEntry]:
-    """Entries of all YAML keys for the reference, in the order of the settings classes' fields.
-
-    Args:
-        classes: settings classes by key: of all keys ("") and of keys whose own class says less.
-        defaults: of all keys, as YAML has them.
-        values: of all keys in an environment.
-        files: where top-level keys are set, see `files_of`.
-        meanings: of top-level keys that the class of all keys does not have.
-    """
-
-    def walk(schema: Mapping[str, Any], prefix: str) -> Iterator[ParameterEntry]:
-        for name, field in schema["properties"].items():
-            key = f"{prefix}{name}"
-            settings = _schema_of(classes[key]) if key in classes else _settings_in(field)
-            meaning = _meaning(field) or (_meaning(settings) if settings else "")
-            entry = ParameterEntry(key, meaning, file=files.get(key, ""))
-            default, now = value_at(defaults, key), value_at(values, key)
-            if (settings is not None and not _is_open(field)) or key in classes:
-                yield entry
-                yield from walk(settings or field, f"{key}.")
-            elif settings is None:
-                if _is_open(field):
-                    default, now = _names_only(default), _names_only(now)
-                yield replace(entry, type=_allowed(field), default=default, value=now)
-            else:
-                differing = {name: now[name] for name in now if now[name] != default.get(name)}
-                names = list(default)
-                yield replace(entry, type=_OPEN, default=names, value=differing or names)
-                for name, each in settings["properties"].items():
-                    yield ParameterEntry(f"{key}.<name>.{name}", _meaning(each), _allowed(each))
-
-    def sections() -> Iterator[ParameterEntry]:
-        """What has classes of its own beside those of the root."""
-        known = _schema_of(classes[""])["properties"]
-        owner = ""
-        for key, cls in classes.items():
-            name = key.partition(".")[0]
-            if not name or name in known:
-                continue
-            if name != owner:
-                owner = name
-                yield ParameterEntry(name, meanings.get(name, ""), file=files.get(name, ""))
-            schema = _schema_of(cls)
-            yield ParameterEntry(key, _meaning(schema))
-            yield from walk(schema, f"{key}.")
-
-    return [*walk(_schema_of(classes[""]), ""), *sections()]
-
-
-def _names_only(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Copy of a mapping in which each nested mapping is replaced by the list of its keys."""
-    return {name: list(v) if isinstance(v, Mapping) else v for name, v in values.items()}
-
-
-def chosen(entries: list[ParameterEntry], prefix: str) -> list[ParameterEntry]:
+def chosen(entries: Sequence[ParameterEntry], prefix: str) -> list[ParameterEntry]:
     """Reference entries of a key and of the keys nested in it, else of all keys with that prefix.
 
     Raises:
@@ -211,15 +145,15 @@ def chosen(entries: list[ParameterEntry], prefix: str) -> list[ParameterEntry]:
     inside = [entry for entry in entries if f"{entry.key}.".startswith(f"{prefix}.")]
     found = inside or [entry for entry in entries if entry.key.startswith(prefix)]
     if not found:
-        same = [entry.key for entry in entries if entry.key.endswith(f".{prefix}")]
-        hint = f"; did you mean {' or '.join(same)}?" if same else ""
         known = [entry.key for entry in entries]
-        raise SettingsError(f"no key begins with '{prefix}'{hint or nearest(prefix, known)}")
+        same = [key for key in known if key.endswith(f".{prefix}")]
+        hint = f"; did you mean {' or '.join(same)}?" if same else nearest(prefix, known)
+        raise SettingsError(f"no key begins with '{prefix}'{hint}")
     return found
 
 
 def show(entries: Sequence[ParameterEntry], env: str, console: Console) -> None:
-    """Print parameter entries on a terminal: key, default, type, and the description below."""
+    """Print parameter entries: key, default, type, and the description below."""
     for entry in entries:
         heading = Text(entry.key, style="bold")
         if default := _default_text(entry):
@@ -229,29 +163,18 @@ def show(entries: Sequence[ParameterEntry], env: str, console: Console) -> None:
         heading.append(f"  ({entry.type})" if entry.type else "", style="not bold dim")
         console.print(heading, soft_wrap=True)
         if entry.meaning:
-            console.print(Padding(Text(entry.meaning), (0, 0, 0, 4)))
-
-
-def lines(entries: Sequence[ParameterEntry], env: str) -> Iterator[str]:
-    """Yield one line per parameter entry: key, default, type, description, value, tab-separated."""
-    for entry in entries:
-        other = f"{env}: {_one_line(entry.value)}" if entry.value != entry.default else ""
-        columns = (entry.key, _default_text(entry), entry.type, entry.meaning, other)
-        yield "\t".join(columns).rstrip()
+            console.print(Padding(Text(entry.meaning), (0, 0, 0, 4), expand=False))
 
 
 def markdown(entries: Sequence[ParameterEntry]) -> str:
     """The parameter reference as a Markdown page, with a table for each top-level key."""
-    page = [_HEAD.strip()]
     single = [entry for entry in entries if "." not in entry.key and entry.type]
-    page += ["", "## What names a run", "", *_TABLE, *map(_markdown_row, single)]
+    page = [_HEAD, "## What names a run", "", *_TABLE, *map(_markdown_row, single)]
     for entry in entries:
         if "." in entry.key:
             page.append(_markdown_row(entry))
         elif not entry.type:
-            place = f"In `{entry.file}`. " if entry.file else ""
-            about = f"{place}{_escape_html(entry.meaning)}".strip()
-            page += ["", f"## {entry.key}", "", about, "", *_TABLE]
+            page += ["", f"## {entry.key}", "", _escape_html(entry.meaning), "", *_TABLE]
     return "\n".join(page) + "\n"
 
 
@@ -276,17 +199,3 @@ def _one_line(value: Any) -> str:
     """A value as YAML on one line."""
     dumped = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
     return str(dumped).removesuffix("...\n").strip()
-
-
-def files_of(base: Path) -> dict[str, str]:
-    """Mapping from top-level key to the file of conf/base that sets it (a folder if several do).
-
-    Args:
-        base: the folder conf/base.
-    """
-    files: dict[str, str] = {}
-    for path, content in keys.read(base, "parameters").items():
-        for key in content:
-            place = path.parent if key in files else path
-            files[key] = place.relative_to(base.parents[1]).as_posix()
-    return files

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 _BENCHMARK = "kedro run --pipeline=benchmark, which writes item_changes.parquet"
-_CONSTANT = "nothing: it is a constant now"
 _COMPARED = "tuning.objective.retrieval or tuning.objective.zero_shot"
 _DRAWN_ALIKE = "nothing: words are drawn as the papers draw them"
 _GREEDY = "nothing: a model in a local folder answers greedily, once"
@@ -12,8 +11,18 @@ _IMPORT = "compo-pipeline import-model (docs/reference/models.md)"
 _OPTUNA = "nothing: Optuna's TPE sampler and median pruner"
 _TORCHRUN = "torchrun ... --no-python compo-pipeline train (docs/how-to/scale.md)"
 
+_CONSTANTS = """
+    attention.count attention.seed c2lip.objective.chunk c2lip.objective.equal_phrases
+    counterfactuals.endpoint.checks counterfactuals.rules.attempts counterfactuals.rules.checks
+    dac_mil.objective.negatives_in_contrast data.shares_seed evaluation.text_batch foils.images
+    foils.seed ingest.near_duplicates ingest.shown language_model.steps monitoring.alpha
+    monitoring.hardest monitoring.quantile monitoring.seed recaption.seed serving.log.queue
+    sneg.objective.negatives_in_contrast svlc_r.objective.negatives_in_contrast validation.shown
+    wise_ft
+"""
 # As they are typed; a setting stands for those below it.
 REMOVED = {
+    **dict.fromkeys(_CONSTANTS.split(), "nothing: it is a constant now"),
     "--pipeline=benchmarks_available": "compo-pipeline benchmarks",
     "--pipeline=benchmark_diff": _BENCHMARK,
     "--pipeline=copy": "kedro run --pipeline=registration --params tracking.uri=<registry>",
@@ -27,9 +36,6 @@ REMOVED = {
     **dict.fromkeys(("model.layout", "model.mixed_with", "model.quick_gelu"), _IMPORT),
     "model.tokenizer": _IMPORT,
     **dict.fromkeys(("attention.regions", "attention.limit"), "attention.phrases"),
-    "counterfactuals.rules.attempts": _CONSTANT,
-    "counterfactuals.rules.checks": _CONSTANT,
-    "counterfactuals.endpoint.checks": _CONSTANT,
     **dict.fromkeys(
         (f"counterfactuals.transformers.{name}" for name in ("temperature", "attempts")), _GREEDY
     ),
@@ -37,11 +43,8 @@ REMOVED = {
     "counterfactuals.diffusion.seed": "counterfactuals.seed",
     "counterfactuals.retry": "nothing: every run tries again what has no image or answer",
     **dict.fromkeys(("counterfactuals.transformers.device", "recaption.transformers.device"), _GPU),
-    **dict.fromkeys(("ingest.shown", "validation.shown", "ingest.near_duplicates"), _CONSTANT),
-    **dict.fromkeys(("attention.seed", "evaluation.text_batch", "wise_ft"), _CONSTANT),
-    **dict.fromkeys(("monitoring.quantile", "monitoring.hardest", "monitoring.seed"), _CONSTANT),
-    **dict.fromkeys(("data.shares_seed", "foils.seed", "recaption.seed"), _CONSTANT),
-    "monitoring.alpha": _CONSTANT,
+    "evaluation.image_precision": "evaluation.precision",
+    "evaluation.text_precision": "evaluation.precision",
     "evaluation.attention": "kedro run --pipeline=attention",
     "monitoring.images": "the images of the request log (docs/how-to/monitoring.md)",
     "paths": "nothing: data/ has them, by dataset, method, variant and seed",
@@ -52,11 +55,9 @@ REMOVED = {
     "remote.store": "dvc push and dvc pull",
     **{f"{name}.views.concreteness": _DRAWN_ALIKE for name in ("clic", "fsc_clip", "negclip")},
     "benchmarks.suites": "benchmarks.sets, whose members need no suite",
-    "c2lip.objective.chunk": _CONSTANT,
     "cs_clip.views.unit_files": "nothing: units come from the parse",
     "serving.canary": "serve --shadow, or a proxy in front of two servers",
     "serving.limits.request_pixels": "serving.limits.pixels and serving.limits.seconds",
-    "serving.log.queue": _CONSTANT,
     "subset": "--params dataset=<name>_1000,data.sample.rows=1000",
     "suite.diff": _BENCHMARK,
     "suite.references": "nothing: values of the papers stay beside the measured ones",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import math
 import re
 import reprlib
 import tomllib
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, field, fields, is_dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
-from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import (
@@ -69,8 +67,8 @@ SPEED = "speed"
 Title = Annotated[str, pydantic.Field(min_length=1, max_length=250)]
 # Of a checkout; an installed package has none.
 _CONSTRAINTS = Path(__file__).parents[3] / "constraints.txt"
-# Characters of a text and of a key.
-_LONGEST, _LONGEST_KEY = 10_000, 200
+# Characters of a part of a key in a message.
+_LONGEST_KEY = 200
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 200
 _FIELD = re.compile(r"[a-z]\w*(\.\w+)*: ")
@@ -165,7 +163,6 @@ def parse(
     values: Any,
     key: str = "",
     place: Callable[[str], str] = lambda key: "",
-    elsewhere: Iterable[str] = (),
 ) -> Settings:
     """Build frozen settings from a mapping; refuse unknown keys and wrong types.
 
@@ -175,7 +172,6 @@ def parse(
         values: the mapping as Kedro read it; settings of this class are returned as they are.
         key: its YAML key (`training`, `clic`, ...), for the error; empty for top-level keys.
         place: gives the place of a dotted key, such as a file, which its error begins with.
-        elsewhere: further dotted keys, which an unknown key may stand for.
 
     Raises:
         SettingsError: one line per problem, with key, value and what is allowed.
@@ -188,12 +184,9 @@ def parse(
     try:
         parsed = _adapter(cast(Any, cls)).validate_python(dict(values))
     except pydantic.ValidationError as error:
-        problems = [_describe_error(cls, values, key, each, elsewhere) for each in error.errors()]
+        problems = [_describe_error(cls, values, key, each) for each in error.errors()]
     else:
-        try:
-            problems = list(_unusable_values(parsed, values, key))
-        except RecursionError:
-            raise SettingsError(f"{key}: expected fewer levels of nesting") from None
+        problems = list(_booleans_for_numbers(parsed, values, key))
     if problems:
         lines = (f"{place(path)}{message}" for path, message in problems)
         raise SettingsError("\n".join(dict.fromkeys(lines)))
@@ -221,6 +214,15 @@ def value_at(values: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         value = value[part]
     return value
+
+
+def has_key(values: Mapping[str, Any], key: str) -> bool:
+    """Whether nested mappings hold a value at a dotted key."""
+    try:
+        value_at(values, key)
+    except (KeyError, TypeError):
+        return False
+    return True
 
 
 def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,7 +276,6 @@ def _describe_error(
     values: Mapping[str, Any],
     key: str,
     problem: Mapping[str, Any],
-    elsewhere: Iterable[str],
 ) -> tuple[str, str]:
     """Dotted key and message of one error of a pydantic validation."""
     location = problem["loc"]
@@ -286,9 +287,7 @@ def _describe_error(
         return path, f"{path}{between}{own}" if path else own
     if problem["type"] == "unexpected_keyword_argument":
         known = field_names(type_at(cls, location[:-1]))
-        hint = replacement(path) or _key_hint(
-            str(location[-1]), known, field_paths(cls, key), elsewhere
-        )
+        hint = replacement(path) or _key_hint(str(location[-1]), known, field_paths(cls, key))
         return path, f"{path}: unknown key{hint} (known: {', '.join(known)})"
     if problem["type"] == "missing":
         if len(location) > 1 and _is_mapping(type_at(cls, location[:-2])):
@@ -310,12 +309,10 @@ def _describe_error(
     return path, f"{path}: {message} (got {_SHOWN.repr(problem['input'])}){hint}"
 
 
-def _key_hint(name: str, known: Sequence[str], own: Iterable[str], elsewhere: Iterable[str]) -> str:
+def _key_hint(name: str, known: Sequence[str], paths: Iterable[str]) -> str:
     """Hint at the known key that an unknown key may stand for, by equal or similar names."""
     by_name: dict[str, list[str]] = {}
-    # A misspelt key needs none of the others, which import a method and torch.
-    typo = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-    for path in own if typo else chain(own, elsewhere):
+    for path in paths:
         by_name.setdefault(path.rpartition(".")[2], []).append(path)
     if name in by_name:
         return f"; did you mean {' or '.join(repr(path) for path in by_name[name][:3])}?"
@@ -366,46 +363,23 @@ def type_at(cls: Any, location: Iterable[str | int]) -> Any:
     return cls
 
 
-def _unusable_values(parsed: Any, given: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield key and error of values that pydantic accepts and that cannot be stored or were slips.
-
-    These are booleans given for numbers, and infinite numbers and endless texts where any value is
-    allowed.
-    """
+def _booleans_for_numbers(parsed: Any, given: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Yield key and error of each boolean that pydantic takes for a number."""
     if isinstance(given, Mapping):
         for name, value in given.items():
-            if not str(name).isprintable() or len(str(name)) > _LONGEST_KEY:
-                yield key, f"{key}: expected short printable keys, got {_SHOWN.repr(name)}"
-                continue
             inner = parsed.get(name) if isinstance(parsed, Mapping) else getattr(parsed, name)
-            yield from _unusable_values(inner, value, _join_key(key, name))
+            yield from _booleans_for_numbers(inner, value, _join_key(key, name))
     elif isinstance(given, list | tuple):
         for number, (inner, value) in enumerate(zip(parsed, given, strict=True)):
-            yield from _unusable_values(inner, value, _join_key(key, number))
-    elif expected := _expected_kind(parsed, given):
-        yield key, f"{key}: expected {expected}, got {_SHOWN.repr(given)}"
-
-
-def _expected_kind(parsed: Any, given: Any) -> str:
-    """Description of the expected value where a value cannot be stored; empty if it can."""
-    if isinstance(given, bool):
-        return "" if isinstance(parsed, bool) else "a number"
-    if isinstance(given, float) and not math.isfinite(given):
-        return "a finite number"
-    if isinstance(given, int) and abs(given) >= 2**63:
-        return "a number of at most 63 bits"
-    if isinstance(given, str) and (len(given) > _LONGEST or re.search("[\0\ud800-\udfff]", given)):
-        return f"a text of at most {_LONGEST} characters, without NUL and surrogates"
-    return ""
+            yield from _booleans_for_numbers(inner, value, _join_key(key, number))
+    elif isinstance(given, bool) and not isinstance(parsed, bool):
+        yield key, f"{key}: expected a number, got {given}"
 
 
 def _join_key(*parts: Any) -> str:
     """Join the non-empty parts of a key by dots; parts that would not print are quoted."""
-    names = (str(part) for part in parts if part != "")
-    return ".".join(
-        name if name.isprintable() and len(name) <= _LONGEST_KEY else _SHOWN.repr(name)
-        for name in names
-    )
+    names = (str(part)[:_LONGEST_KEY] for part in parts if part != "")
+    return ".".join(name if name.isprintable() else repr(name) for name in names)
 
 
 def _is_mapping(hint: Any) -> bool:

@@ -143,7 +143,7 @@ class Embedder:
         if projection is not None:
             state = loaded.model.state_dict()
             trunk = image_fingerprint(state, loaded.config, without=projection[1])
-        compute = Compute(loaded.device, self.settings.image_precision)
+        compute = Compute(loaded.device, self.settings.precision)
         if trunk != self._trunk:
             # Where the projection is not known to come last, all of the tower is the trunk.
             pool = encode_images if projection is None else pool_images
@@ -233,7 +233,7 @@ class Embedder:
         self, loaded: LoadedModel, name: str, tokens: Tokens, texts: Sequence[str]
     ) -> Vectors:
         """Encode the distinct texts that have no stored embedding; returns the vectors of all."""
-        compute = Compute(loaded.device, self.settings.text_precision)
+        compute = Compute(loaded.device, self.settings.precision)
         known = self._known(loaded.fingerprint, compute)
         ids = tokens.ids[[tokens.index[text] for text in texts]]
         # Texts of equal tokens have one embedding: they tie exactly.

@@ -348,7 +348,7 @@ def scores_fingerprints(
 ) -> list[ScoresFingerprint]:
     """Fingerprint of each benchmark's scores, as they would be computed on this machine."""
     kind = choose_device(settings.device, key="evaluation.device").type
-    precision = {"image": settings.image_precision, "text": settings.text_precision}
+    precision = {"image": settings.precision, "text": settings.precision}
     code = str(SCORING)
     by_benchmark: dict[str, list[Subtask]] = {}
     for task in subtasks:

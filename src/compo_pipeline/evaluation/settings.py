@@ -25,11 +25,9 @@ class EvaluationSettings:
     """Whether a plain fine-tuning control is compared with the method; training reads it too."""
     device: Annotated[str, SPEED] = "auto"
     """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA if there is a GPU, else the CPU."""
-    image_precision: Precision = "fp32"
-    """Precision of the image tower's forward pass. Embeddings in bf16 decide 1 to 3 items of 1,000
+    precision: Precision = "fp32"
+    """Precision of the towers' forward passes. Embeddings in bf16 decide 1 to 3 items of 1,000
     differently from fp32 and the papers' official code."""
-    text_precision: Precision = "fp32"
-    """Precision of the text tower's forward pass."""
     image_batch: Annotated[PositiveInt, SPEED] = 128
     """Images encoded at a time."""
     workers: Annotated[PositiveInt, SPEED] = 2

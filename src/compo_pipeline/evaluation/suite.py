@@ -149,7 +149,7 @@ def score_suite(
         suite=benchmarks.suite or "",
         not_run=not_run_labels(benchmarks),
         settings={
-            "precision": f"images {settings.image_precision}, texts {settings.text_precision}",
+            "precision": settings.precision,
             "ties": benchmarks.ties,
             "EXIF orientation": "applied" if benchmarks.exif else "ignored",
             "environment": environment(choose_device(settings.device, key="evaluation.device")),

@@ -28,6 +28,7 @@ STATES = {
     GUESSABLE: "not used, as texts alone may tell too many (foils.text_accuracy)",
 }
 _SEED = 0  # of all that is drawn
+MOST_IMAGES = 5000  # of a split
 _LEARNT = 100_000  # training captions of the trigram model
 _FOILED = 1_000  # training images whose captions foils are made of, to learn what these look like
 _PER_IMAGE = 50  # drafts of a kind that are candidates
@@ -215,7 +216,6 @@ def choose_images(
     rows: Iterable[Caption],
     hashes: Mapping[str, str],
     taken: Mapping[str, frozenset[str]],
-    settings: FoilSettings,
 ) -> tuple[list[Image], Counter[str]]:
     """Choose the images of caption rows that become items, in order of a content hash.
 
@@ -223,7 +223,6 @@ def choose_images(
         rows: of a split.
         hashes: sha256 of an image's bytes by path.
         taken: such hashes of images that must not become items, by the reason.
-        settings: how many images at most.
 
     Returns:
         The images, and the number of those that are left out, by reason.
@@ -241,8 +240,8 @@ def choose_images(
     found: list[Image] = []
     for content in sorted(by_hash, key=lambda each: digest(_SEED, each)):
         reason = next((name for name, known in taken.items() if content in known), None)
-        if reason is None and len(found) == settings.images:
-            reason = "more images than foils.images"
+        if reason is None and len(found) == MOST_IMAGES:
+            reason = f"more images than {MOST_IMAGES}"
         if reason is None:
             own = by_hash[content]
             texts = (text.strip() for row in own for text in row.sentences)
@@ -287,7 +286,7 @@ def build_splits(
             for image, content in hashes.items()
             if share[digest(_SEED, "set", content) % len(share)] == name
         }
-        images, left_out = choose_images(rows.having("image", own), hashes, taken, settings)
+        images, left_out = choose_images(rows.having("image", own), hashes, taken)
         found[name] = build(images, name, texts, settings, parser), left_out
         taken[f"the set '{name}' has it"] = frozenset(one.image_hash for one in images)
     return found

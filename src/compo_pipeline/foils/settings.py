@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt
 
 from compo_pipeline.configuration.settings import Open, Share, settings
 
@@ -36,8 +36,6 @@ class FoilSettings:
     dataset share it."""
     kinds: tuple[Kind, ...] = KINDS
     """What a foil has changed."""
-    images: PositiveInt = 5000
-    """Images of a split that become items at most; the hash of an image's content draws them."""
     least: Annotated[int, Field(ge=FEWEST)] = 100
     """Items of a kind and split below which it is reported, and never gated or tuned on; of fewer
     than ten the accuracy of a classifier of texts is not known."""

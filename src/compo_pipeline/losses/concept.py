@@ -16,7 +16,7 @@ from compo_pipeline.losses.contrastive import pairwise
 _EPSILON = 1e-12
 
 
-def match_mask(owners: Tensor, images: int, labels: Tensor | None = None) -> Tensor:
+def match_mask(owners: Tensor, images: int) -> Tensor:
     """Boolean mask [m, K] of the concepts that are true of each image.
 
     Source: C2LIP paper, z' of Eq. 5 and 7.
@@ -24,18 +24,12 @@ def match_mask(owners: Tensor, images: int, labels: Tensor | None = None) -> Ten
     Args:
         owners: [K], row of the caption that contains each concept.
         images: m.
-        labels: [K], equal where two concepts read alike; where given, a concept is true also of
-            images that have it from a caption of their own (the paper does not do so).
 
     Returns:
         [m, K], bool.
     """
     rows = torch.arange(images, device=owners.device)
-    own = owners == rows[:, None]
-    if labels is None:
-        return own
-    alike = labels == labels[:, None]
-    return (own.float() @ alike.float()) > 0
+    return owners == rows[:, None]
 
 
 def npc(images: Tensor, concepts: Tensor, matches: Tensor, scale: Tensor, bias: Tensor) -> Tensor:

@@ -69,11 +69,6 @@ class C2lipObjective:
     `tokens` averages its tokens within the caption (the paper's Fig. 1b).
     """
 
-    equal_phrases: bool = False
-    """Whether a concept with the same text in two captions is true of both images; the paper takes
-    it for false of all but its own.
-    """
-
     bias: float = SOFTMAX_TRAINED
     """Where logit_bias starts on a base that was trained with a softmax and has none."""
 
@@ -168,8 +163,7 @@ class C2lip(Method):
         terms = {"contrastive": Term(own, weights.contrastive)}
         if phrases is None:
             return terms
-        labels = batch.labels if self.objective.equal_phrases else None
-        matches = concept.match_mask(batch.owners, len(images), labels)
+        matches = concept.match_mask(batch.owners, len(images))
         if weights.npc:
             terms["npc"] = Term(concept.npc(images, phrases, matches, scale, bias), weights.npc)
         if self.uses_patches:

@@ -70,11 +70,6 @@ class DacMilObjective(SnegObjective):
     weights: DacMilWeights = field(default_factory=DacMilWeights)
     """Of the losses."""
 
-    negatives_in_contrast: bool = True
-    """Whether the contrast of images with captions has the negatives of the whole batch too, as
-    NegCLIP's.
-    """
-
 
 class DacMil(TextPairs):
     """The DAC method: multiple-instance losses on several sentences of an image."""
@@ -123,7 +118,9 @@ class DacMil(TextPairs):
         images = encoder.images(batch.images)
         texts, negatives = embed_texts(encoder, batch.texts)  # [m, B + 1, D]
         own = torch.stack([texts[:, 0], negatives[:, 0]], dim=1)
-        terms = contrastive_terms(self.objective, images, own, valid[:, :1], scale)
+        terms = contrastive_terms(
+            self.objective, images, own, valid[:, :1], scale, negatives_in_contrast=True
+        )
         texts, negatives, valid = texts[:, 1:], negatives[:, 1:], valid[:, 1:]
         if weights.instances:
             among = multiple_instance(images, texts, scale)

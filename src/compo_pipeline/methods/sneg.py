@@ -53,11 +53,6 @@ class SnegObjective:
     weights: SnegWeights = field(default_factory=SnegWeights)
     """Of the losses."""
 
-    negatives_in_contrast: bool = False
-    """Whether the contrast of images with captions has the negatives of the whole batch too, as
-    NegCLIP's.
-    """
-
     trains: Towers = ("image", "text")
     """Towers that are trained."""
 
@@ -78,19 +73,27 @@ class Sneg(TextNegatives):
 
 
 def contrastive_terms(
-    objective: SnegObjective, images: Tensor, texts: Tensor, valid: Tensor, scale: Tensor
+    objective: SnegObjective,
+    images: Tensor,
+    texts: Tensor,
+    valid: Tensor,
+    scale: Tensor,
+    *,
+    negatives_in_contrast: bool = False,
 ) -> dict[str, Term]:
     """Loss terms of given embeddings: CLIP's contrastive loss and S-Neg.
 
     Args:
-        objective: weights, and whether the negatives are texts of the contrast.
+        objective: weights.
         images: [m, D], normalised.
         texts: [m, K + 1, D], normalised, the caption first.
         valid: [m, K], bool: the negative exists.
         scale: scalar, exp(logit_scale).
+        negatives_in_contrast: whether the contrast of images with captions has the negatives of the
+            whole batch too, as NegCLIP's.
     """
     captions, negatives = texts[:, 0], texts[:, 1:].flatten(0, 1)
-    if objective.negatives_in_contrast:
+    if negatives_in_contrast:
         contrast = negclip(images, captions, negatives, valid.flatten(), scale)
     else:
         contrast = contrastive.clip(images, captions, scale)

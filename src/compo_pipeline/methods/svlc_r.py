@@ -63,11 +63,6 @@ class SvlcRObjective(SnegObjective):
     weights: SvlcRWeights = field(default_factory=SvlcRWeights)
     """Of the losses."""
 
-    negatives_in_contrast: bool = True
-    """Whether the contrast of images with captions has the negatives of the whole batch too, as
-    NegCLIP's.
-    """
-
 
 class ParaphrasedBatch(NamedTuple):
     """SVLC-R batch: m images, each with its caption, up to K negatives and a paraphrase."""
@@ -114,7 +109,14 @@ class SvlcR(TextNegatives):
         images = encoder.images(batch.images)
         texts = embed_texts(encoder, batch.texts)
         texts, paraphrases = texts[:, :-1], texts[:, -1]
-        terms = contrastive_terms(self.objective, images, texts, batch.valid, encoder.scale)
+        terms = contrastive_terms(
+            self.objective,
+            images,
+            texts,
+            batch.valid,
+            encoder.scale,
+            negatives_in_contrast=True,
+        )
         if weight := self.objective.weights.positive:
             own = paraphrase_contrast(images, texts[:, 0], paraphrases, encoder.scale)
             terms["positive"] = Term(own, weight)

@@ -38,9 +38,9 @@ class _ProjectlessGroup(click.Group):
 @click.group(name="compo-pipeline", cls=_ProjectlessGroup)
 @click.version_option(__version__, prog_name="compo-pipeline")
 def commands() -> None:
-    """Commands for fine-tuning CLIP-like models for compositionality.
+    """Fine-tune CLIP-like models for compositionality, evaluate, register and serve them.
 
-    In a project there are further commands.
+    Most commands need a project, which `compo-pipeline new` writes.
     """
 
 

@@ -21,7 +21,6 @@ from rich.text import Text
 
 from compo_pipeline.configuration.settings import PlainError, SettingsError, plain, replaced
 from compo_pipeline.project.settings import (
-    check_runner,
     check_settings,
     place_of,
     prepare,
@@ -102,7 +101,6 @@ class ProjectHooks:
         from compo_pipeline.project.problems import check_inputs, check_resources
 
         check_settings(self._settings, pipeline, self._place)
-        check_runner(str(run_params["runner"]), self._settings, pipeline)
         refresh_all(plain(self._settings), read_parameters(pipeline))
         check_inputs(pipeline, catalog)
         check_resources(self._settings, pipeline, catalog)

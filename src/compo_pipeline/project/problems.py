@@ -365,19 +365,6 @@ def _validation(run: Run) -> Iterator[str]:
     yield from found or _refusal(check_validation_metric, settings)
 
 
-def _attention(run: Run) -> Iterator[str]:
-    settings = run.settings.attention
-    if not run.reads("attention"):
-        return
-    if settings.images is None:
-        yield from _absent_split(run, settings.split, "attention.split")
-    elif not Path(settings.images).expanduser().exists():
-        yield (
-            f"attention.images: there is no file or folder {settings.images} (seen from "
-            f"{Path.cwd()})"
-        )
-
-
 def _recaptions(run: Run) -> Iterator[str]:
     """Yield errors for the splits, API key or model folder of recaptioning."""
     settings = run.settings.recaption
@@ -575,6 +562,5 @@ _CHECKS: tuple[Callable[[Run], Iterator[str]], ...] = (
     _view_words,
     _annotations,
     _models,
-    _attention,
     _cells,
 )

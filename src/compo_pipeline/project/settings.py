@@ -6,7 +6,7 @@ Every default and every meaning is written in a settings class; conf/base holds 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -26,7 +26,7 @@ from compo_pipeline.configuration.settings import (
     Open,
     SettingsError,
     defaults,
-    field_paths,
+    has_key,
     leaves,
     nearest,
     parse,
@@ -83,8 +83,6 @@ CAPTIONERS: Mapping[str, type] = {
 _Label = Annotated[Name, Field(coerce_numbers_to_str=True)]
 SECTIONS = "compo_pipeline.settings"
 """Group of entry points by which installed packages add settings classes under their YAML key."""
-# Fields with a precision, of settings that choose a device too.
-_PRECISIONS = ("precision", "image_precision", "text_precision")
 
 
 @settings
@@ -236,7 +234,7 @@ def settings_of(
         SettingsError: an unknown key or a value that cannot be used, one line each.
     """
     method = find(str(values["method"])).name
-    parsed = parse(Parameters, values, "", place, _paths_of_method(method))
+    parsed = parse(Parameters, values, "", place)
     chosen: dict[str, type] = {
         f"{COUNTERFACTUALS}.{name}": entry.settings
         for name, entry in chosen_entries(parsed.counterfactuals)
@@ -339,32 +337,10 @@ def check_settings(
     read = read_parameters(pipeline)
     for key in sorted(read):
         own = getattr(parameters, key, None)
-        if hasattr(own, "device") and any(hasattr(own, name) for name in _PRECISIONS):
+        if hasattr(own, "device") and hasattr(own, "precision"):
             _check_compute(own, key)
     if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
         build(parameters.method, **parameters.method_settings, place=place)
-
-
-def check_runner(runner: str, parameters: RunSettings, pipeline: Pipeline) -> None:
-    """Raise an error for a distributed training under another runner than SequentialRunner.
-
-    Args:
-        runner: name of Kedro's runner; the default is "None".
-        parameters: the project's.
-        pipeline: the one that is about to run.
-
-    Raises:
-        SettingsError: the runner is not the sequential one.
-    """
-    if "checkpoint" not in pipeline.all_outputs() or "SequentialRunner" in runner:
-        return
-    if runner != "None" and parameters.training.distributed.nproc_per_node != 1:
-        raise SettingsError(
-            "training.distributed: the runner must be SequentialRunner, got "
-            f"{runner.split('.')[-1].split()[0]}: others run nodes in threads or in processes that "
-            "may have none of their own, where the training's processes would outlive an "
-            "interrupted run"
-        )
 
 
 def read_parameters(pipeline: Pipeline) -> set[str]:
@@ -394,23 +370,25 @@ def _check_compute_file(file: Path) -> None:
 
 
 def place_of(loader: OmegaConfigLoader) -> Callable[[str], str]:
-    """Function from a dotted key to the file, option or variant that sets it, for errors."""
-    environment, runtime = loader.env or loader.default_run_env, loader.runtime_params or {}
-    configured = keys.place_of(Path(loader.conf_source), environment, runtime)
+    """Function from a dotted key to what sets it last: file, option or variant, for errors.
+
+    It is `--params: `, a file as in `conf/coco/parameters.yml: `, a variant as in
+    `variants.all.lora: `, or empty for a key that nothing sets.
+    """
+    conf, environment = Path(loader.conf_source), loader.env or loader.default_run_env
 
     def place(key: str) -> str:
-        found = configured(key)
-        named = not found.startswith("--params") and variants.place_of(loader["parameters"], key)
-        return named or found
+        if has_key(loader.runtime_params or {}, key):
+            return "--params: "
+        if named := variants.place_of(loader["parameters"], key):
+            return named
+        for folder in dict.fromkeys((environment, "base")):
+            for path, values in keys.read(conf / folder, "parameters").items():
+                if has_key(values, key):
+                    return f"conf/{path.relative_to(conf)}: "
+        return ""
 
     return place
-
-
-def _paths_of_method(name: str) -> Iterator[str]:
-    """Yield the dotted keys of a method's settings; imports the method at the first one."""
-    method = method_type(name)
-    yield from field_paths(method.views_type, f"{name}.views")
-    yield from field_paths(method.objective_type, f"{name}.objective")
 
 
 def _generated_benchmarks(parsed: Parameters) -> dict[str, str]:
@@ -430,20 +408,8 @@ def _generated_benchmarks(parsed: Parameters) -> dict[str, str]:
 
 
 def _check_compute(settings: Any, key: str) -> None:
-    """Resolve and log device and precisions of settings, and set the number of threads."""
+    """Resolve and log device and precision of settings, and set the number of threads."""
     from compo_pipeline.run import compute
 
     compute.use_cores()
-    hints = get_type_hints(type(settings))
-    found = {
-        compute.resolve(
-            settings.device,
-            getattr(settings, name),
-            key=key,
-            precision_key=name,
-        )
-        for name in _PRECISIONS
-        if name in hints
-    }
-    for each in sorted(found, key=str):
-        compute.report(key, each)
+    compute.report(key, compute.resolve(settings.device, settings.precision, key=key))

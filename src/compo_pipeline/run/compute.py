@@ -100,7 +100,6 @@ def resolve(
     precision: str,
     *,
     key: str,
-    precision_key: str = "precision",
 ) -> Compute:
     """Device and precision to use on this machine; either may be configured as `auto`.
 
@@ -108,7 +107,6 @@ def resolve(
         device: auto, cpu, cuda, cuda:<n> or mps.
         precision: auto, fp32, bf16 or fp16.
         key: the YAML key above both (`training`), for errors.
-        precision_key: the precision's own name below it.
 
     Raises:
         SettingsError: there is no such device here, or it does not compute in this precision.
@@ -119,7 +117,7 @@ def resolve(
     offered = _supported_precisions(place)
     if precision not in offered:
         raise SettingsError(
-            f"{key}.{precision_key}: '{precision}' is not supported on {place} "
+            f"{key}.precision: '{precision}' is not supported on {place} "
             f"({_hardware(place)}); allowed here: {', '.join(offered)}"
         )
     return Compute(place, precision)

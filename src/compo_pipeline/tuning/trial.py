@@ -202,7 +202,7 @@ class TrialObjective:
             "space": str(self.space),
             "scored": named,
             "validation items": items_hash(self.items),
-            "scoring": f"{SCORING} {evaluation.image_precision} {evaluation.text_precision}",
+            "scoring": f"{SCORING} {evaluation.precision}",
         }
         return StudyPlan(
             settings=tuning.study,

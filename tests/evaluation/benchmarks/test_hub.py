@@ -219,7 +219,7 @@ def test_items_and_scores_are_those_of_the_official_files(
     assert sum(len(task.items) for task in hub) >= ROWS
     assert list(map(with_pixels, hub)) == list(map(with_pixels, official))
     loaded = load_model(tiny_model(0))
-    settings = EvaluationSettings(image_precision="fp32", image_batch=4, workers=2)
+    settings = EvaluationSettings(image_batch=4, workers=2)
     rows = [
         list(score_model(tasks, Embedder(tasks, settings)(loaded, "m"), "m").rows)
         for tasks in (official, hub)
@@ -295,7 +295,7 @@ def test_broken_images_are_reported_as_those_of_files_are(
 ) -> None:
     form, content = FORMS[name], broken(images)
     loaded = load_model(tiny_model(0))
-    settings = EvaluationSettings(image_precision="fp32", workers=2)
+    settings = EvaluationSettings(workers=2)
     found = []
     for tasks in (
         load(name, write_official(tmp_path / "official", form, content)),
@@ -348,7 +348,7 @@ def test_images_that_rows_repeat_count_once(
     seen: list[int] = []
     visual: Any = loaded.model.visual
     visual.conv1.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
-    Embedder(tasks, EvaluationSettings(image_precision="fp32", workers=2))(loaded, "m")
+    Embedder(tasks, EvaluationSettings(workers=2))(loaded, "m")
     assert seen == [1]
 
 

@@ -29,6 +29,9 @@ from compo_pipeline.storage.records import Caption
 
 log = logging.getLogger(__name__)
 
+# Phrases that are drawn.
+CASES = 18
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -45,7 +48,7 @@ def find_cases(
     """The phrases to draw: all of the user's with each of their images, or some of a split.
 
     Args:
-        settings: images, phrases, split and number of phrases.
+        settings: images, phrases and split.
         captions: rows of the dataset; the noun phrases of a row's caption belong to its image.
         root: folder of the dataset.
         language_model: name of the spaCy pipeline that parses the captions.
@@ -55,21 +58,21 @@ def find_cases(
     """
     if settings.images is not None and settings.phrases is not None:
         cases = _own_cases(Path(settings.images).expanduser(), settings.phrases)
-        return rng("attention", 0).sample(cases, min(settings.count, len(cases)))
+        return rng("attention", 0).sample(cases, min(CASES, len(cases)))
     rows = [row for row in captions if row.split == settings.split]
     if not rows:
         raise SettingsError(
             f"attention.split: '{settings.split}' has no captions; set attention.images and "
             "attention.phrases for your own images"
         )
-    drawn = rng("attention", 0).sample(rows, min(settings.count, len(rows)))
+    drawn = rng("attention", 0).sample(rows, min(CASES, len(rows)))
     parses = parses_of(language_model, (row.sentences[0] for row in drawn))
     found = (
         Case(root, row.image, concept.text)
         for row in drawn
         for concept in concepts(parses[row.sentences[0]])
     )
-    return list(islice(found, settings.count))
+    return list(islice(found, CASES))
 
 
 def _own_cases(place: Path, text: str) -> list[Case]:

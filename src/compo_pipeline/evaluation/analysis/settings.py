@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import PositiveInt
-
 from compo_pipeline.configuration.settings import settings
 
 
 @settings
 class AttentionSettings:
-    """Settings of the attention analysis: images and phrases, and how many are drawn."""
+    """Settings of the attention analysis: images and phrases."""
 
     images: str | None = None
     """An image or a folder of your own images; null takes images of `split` and the phrases
@@ -18,8 +16,6 @@ class AttentionSettings:
     """Phrases for your own images, separated by ";"; every phrase is used with every image."""
     split: str = "test"
     """The dataset's split whose captions are used."""
-    count: PositiveInt = 18
-    """Number of phrases that are drawn, at random."""
 
     def __post_init__(self) -> None:
         """Check that there are images for the phrases and phrases for the images."""
