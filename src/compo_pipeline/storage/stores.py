@@ -186,7 +186,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     from safetensors.torch import save_file
 
     own = {**metadata, _HASH: tensors_hash(tensors, metadata)}
-    save_file(dict(tensors), path, metadata=own)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata=own)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
