@@ -35,8 +35,8 @@ READERS, BENCHMARKS, SETTINGS, REQUESTS = (
 PAGE = """\
 # Reliability
 
-What is done to the program on purpose, and what comes of it. Written by `python
-benchmarks/faults/reliability.py`; a script or a slow test gives the counts again.
+What happens if something goes wrong, and how it was tried. The script or slow test of the last
+column gives the counts again. `python benchmarks/faults/reliability.py` writes this page.
 
 | fault or attack | result | counts | by |
 | --- | --- | --- | --- |
@@ -83,27 +83,17 @@ of 15 sources: [conservation.md](../../benchmarks/results/conservation.md) | \
 | a secret in every place that takes one | masked in logs, records, pages and commands | | \
 `tests/test_secrets.py` |
 
-How files are written and checked: [data/README.md](../../data/README.md#kills-full-disks-damage). \
-What is promised against attackers: [SECURITY.md](../../SECURITY.md).
+See also how [files are written and checked](../../data/README.md#kills-full-disks-damage), and
+what is promised [against attackers](../../SECURITY.md).
 
 ## Kills
 
-A process is killed with its workers (`group`) or `alone`. A pipeline
-without a row has not been killed in this way yet.
+A process is killed with its workers (`group`) or `alone`. A pipeline without a row has not been
+killed in this way yet.
 
 | pipeline | kills | what differs from an undisturbed run | leftovers |
 | --- | --- | --- | --- |
 {kill_rows}
-
-## Random files
-
-Each content that is drawn is read whole and damaged in eight ways: cut off, with bytes inserted,
-in another encoding, nested deeply, behind an image's header, twice in a row. The fast tests try
-45 cases of each on every run. What has no row has been run in that form alone.
-
-| reader or benchmark | cases in the long form |
-| --- | --- |
-{fuzz_rows}
 """
 
 
@@ -121,15 +111,10 @@ def page(chaos: Mapping[str, Any], fuzz: Mapping[str, int]) -> str:
             f"{sum(each >= ENOUGH for each in found.values())} {what} with {ENOUGH:,} cases each"
             for what, found in zip(("readers", "benchmarks"), files.values(), strict=True)
         )
-        + " ([table](#random-files))",
+        + "; each content is read whole and damaged in eight ways",
         settings=_count(cases.get(SETTINGS, {})),
         requests=_count(cases.get(REQUESTS, {})),
         kill_rows="\n".join(_kill_row(name, found) for name, found in killed.items()),
-        fuzz_rows="\n".join(
-            f"| {name} | {count:,} |"
-            for found in files.values()
-            for name, count in sorted(found.items())
-        ),
     )
 
 
