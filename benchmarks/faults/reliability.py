@@ -88,12 +88,8 @@ what is promised [against attackers](../../SECURITY.md).
 
 ## Kills
 
-A process is killed with its workers (`group`) or `alone`. A pipeline without a row has not been
-killed in this way yet.
-
-| pipeline | kills | what differs from an undisturbed run | leftovers |
-| --- | --- | --- | --- |
-{kill_rows}
+A process was killed with its workers, or alone, and the same command run again. {kill_rows} A
+pipeline that is not listed has not been killed in this way yet.
 """
 
 
@@ -105,7 +101,7 @@ def page(chaos: Mapping[str, Any], fuzz: Mapping[str, int]) -> str:
     cases = _by_test(fuzz)
     files = {name: cases.get(name, {}) for name in (READERS, BENCHMARKS)}
     return PAGE.format(
-        kills=f"{kills} kills; {equal} of {len(killed)} pipelines equal ([table](#kills))",
+        kills=f"{kills} kills; {equal} of {len(killed)} pipelines equal ([below](#kills))",
         outage=_outage(chaos.get(OUTAGE)),
         readers="; ".join(
             f"{sum(each >= ENOUGH for each in found.values())} {what} with {ENOUGH:,} cases each"
@@ -114,7 +110,7 @@ def page(chaos: Mapping[str, Any], fuzz: Mapping[str, int]) -> str:
         + "; each content is read whole and damaged in eight ways",
         settings=_count(cases.get(SETTINGS, {})),
         requests=_count(cases.get(REQUESTS, {})),
-        kill_rows="\n".join(_kill_row(name, found) for name, found in killed.items()),
+        kill_rows=_kills(killed),
     )
 
 
@@ -125,10 +121,14 @@ def _outage(found: Mapping[str, Any] | None) -> str:
     return f"1 real server, killed after {found['points']} points; {different}"
 
 
-def _kill_row(name: str, found: Mapping[str, Any]) -> str:
-    kills = ", ".join(f"{count} {victim}" for victim, count in found["kills"].items())
-    differs = ", ".join(found["different"]) or "nothing"
-    return f"| {name} | {kills} | {differs} | {', '.join(found['leftovers']) or 'none'} |"
+def _kills(killed: Mapping[str, Any]) -> str:
+    counts = {name: sum(found["kills"].values()) for name, found in killed.items()}
+    lines = {True: "Nothing differed and nothing was left over", False: "Something differed"}
+    found: dict[bool, list[str]] = {}
+    for name, each in killed.items():
+        equal = not each["different"] and not each["leftovers"]
+        found.setdefault(equal, []).append(f"{name} ({counts[name]})")
+    return " ".join(f"{lines[equal]} in {', '.join(names)}." for equal, names in found.items())
 
 
 def _count(cases: Mapping[str, int]) -> str:
