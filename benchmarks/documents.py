@@ -250,14 +250,19 @@ def methods_mixed() -> str:
 
 
 def methods() -> str:
-    """All methods against the base, those that gain most in ITT first."""
-    models = stored("methods")["models"]
+    """All methods against the base."""
+    return methods_table("methods")
+
+
+def methods_table(file: str) -> str:
+    """Methods of a comparison set against the base, those that gain most in ITT first."""
+    models = stored(file)["models"]
     order = sorted(models, key=lambda name: -models[name][ITT]["fine_tuned"]["value"])
     order.remove("base")
     lines = []
     for name in ("base", *order):
         rows = [models[name][key] for key in METHODS]
-        seeds = "" if name == "base" else f"{stored('methods')['seeds'][name]}"
+        seeds = "" if name == "base" else f"{stored(file)['seeds'][name]}"
         marked = [
             value_of(row["fine_tuned"])
             + ("*" if name != "base" and row["vs_base"]["p_holm"] < 0.05 else "")
