@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
@@ -17,8 +16,6 @@ from typing import Any
 from uuid import uuid4
 
 from compo_pipeline.configuration.settings import PlainError
-
-_YOUNG = 60.0  # seconds; a writer has locked its own folder by then
 
 FolderWriter = Callable[[Path], object]
 """A function that fills a folder, given its path."""
@@ -134,30 +131,42 @@ def _workspace(path: Path) -> Iterator[Path]:
     Libraries that write under a name of their own first leave nothing outside it when killed. The
     system releases the lock of a killed process, so the next writer removes what it left.
     """
+    places = path.with_name(f".{path.name}.tmp")
     with naming_full_disk(path), ExitStack() as held:
-        folder = path.with_name(f".{path.name}.tmp") / uuid4().hex
-        while not folder.exists():
-            with suppress(FileNotFoundError, FileExistsError):  # another removes the parent
+        while True:
+            folder = places / uuid4().hex
+            with suppress(FileNotFoundError, FileExistsError, BlockingIOError):  # of other writers
                 folder.mkdir(parents=True)
-        with suppress(OSError):  # of a file system (NFS) that cannot lock folders
-            _lock(folder, held)
-        for other in folder.parent.iterdir():
-            with suppress(OSError):  # it is gone, or locked
-                if time.time() - other.stat().st_mtime > _YOUNG:
-                    _lock(other, held)
+                _lock(folder, held)
+                if folder.exists():
+                    break
+        for other in places.iterdir():
+            with suppress(OSError):  # it is in use, or gone
+                if _lock(other, held):
                     shutil.rmtree(other)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):  # others may be at work
-                folder.parent.rmdir()
+                places.rmdir()
 
 
-def _lock(folder: Path, held: ExitStack) -> None:
+def _lock(folder: Path, held: ExitStack) -> bool:
+    """Lock a folder; false on a file system (NFS) that cannot lock folders.
+
+    Raises:
+        BlockingIOError: another writer has locked it.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     held.callback(os.close, descriptor)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def write_files(files: Mapping[str, str | bytes], folder: Path) -> None:

@@ -93,12 +93,8 @@ def refresh(folder: Path) -> None:
     folders = {str(parent) for name in objects for parent in PurePosixPath(name).parents}
     unusable = {name for name in objects if name in folders or not _is_file_name(name)}
     if unusable:
-        log.warning(
-            "%s: %d objects have names that no file can have, such as %r: they are left out",
-            masked(url),
-            len(unusable),
-            min(unusable),
-        )
+        text = "%s: %d objects have names that no file can have, such as %r: they are left out"
+        log.warning(text, masked(url), len(unusable), min(unusable))
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / ".lock"):
         _remove_unlisted(folder, objects.keys() - unusable)

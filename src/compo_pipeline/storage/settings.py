@@ -52,7 +52,7 @@ def configure(
     # Some URLs are made of others: errors name the shortest, which was given.
     urls = [(key, str(value)) for key, value in leaves(parameters) if is_url(value)]
     for key, value in sorted(urls, key=lambda each: len(each[1])):
-        local = key.startswith("paths.")
+        local = key == "ingest.journal"
         if local or key.rpartition(".")[2] in _FOLDERS:
             _check_url(value, key, local=local)
             _set_options(value.partition("://")[0], credentials)
