@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from compo_pipeline.diagnosis.options import Sample
+from compo_pipeline.diagnosis.negatives import Sample
 from compo_pipeline.language.parsing import SHIPPED, parse_by, parses_of
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.run.seeding import rng

@@ -5,8 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from compo_pipeline.diagnosis.advice import TrainingRun, advise
-from compo_pipeline.diagnosis.negatives import AskedChanges
-from compo_pipeline.diagnosis.options import RuleSetting
+from compo_pipeline.diagnosis.negatives import AskedChanges, RuleSetting
 from compo_pipeline.diagnosis.weaknesses import KindResult
 from compo_pipeline.evaluation.comparison import Estimate
 from compo_pipeline.language.changes import Change
@@ -18,7 +17,7 @@ RUN = TrainingRun("plain", lambda: ASKED)
 def weak(*kinds: Change, base: float = 70.0) -> list[KindResult]:
     """Kinds of this accuracy of the base, which the model corrects by nothing."""
     found = Estimate(base, base - 5, base + 5)
-    return [KindResult(kind, kind, 300, found, found, None, kind, 0.0) for kind in kinds]
+    return [KindResult(kind, 300, found, found, None, kind, 0.0) for kind in kinds]
 
 
 def asked(

@@ -9,8 +9,7 @@ import pytest
 from compo_pipeline.configuration.settings import with_values
 from compo_pipeline.counterfactuals.contract import Opening
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.diagnosis.negatives import RememberedParses
-from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
+from compo_pipeline.diagnosis.negatives import RememberedParses, RuleSetting, Sample, rule_settings
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.project.settings import loader_of, read_settings

@@ -17,7 +17,6 @@ from compo_pipeline.run.provenance import CommandOptions
 GAIN = Difference("ours", "base", -3.0, -9.0, 3.0, 0.4, 1.0, 8.0, 10, 18)
 RESULT = KindResult(
     "swapped_objects",
-    "Foils swapped objects",
     262,
     Estimate(52.0, 46.0, 58.0),
     Estimate(49.0, 43.0, 55.0),

@@ -80,10 +80,7 @@ ABLATIONS = {
     "one positive": Ablation(
         objective={"positives": 1}, terms=frozenset({"contrastive", "s_neg"}), positives=1
     ),
-    **{
-        f"{number} positives": Ablation(objective={"positives": number}, positives=number)
-        for number in (2, 3, 4, 5)
-    },
+    "five positives": Ablation(objective={"positives": 5}, positives=5),
     "frozen image tower": trained("text"),
     "frozen text tower": trained("image"),
     "nothing frozen": trained("image", "text"),
@@ -161,7 +158,7 @@ def test_single_views_hold_the_first_sentence_twice_then_others(
         assert len({*view.positives[2:4], *sentences[1:]}) == 3 and len(view.positives) == 5
 
 
-@pytest.mark.parametrize("epochs", [2, 3, 5])
+@pytest.mark.parametrize("epochs", [3])
 def test_epochs(epochs: int, context: Any, world: Any, tiny: LoadedModel, tmp_path: Path) -> None:
     """As many tables as epochs, each drawn afresh, and a pass over the rows for each."""
     params, over = context().params, {"epochs": epochs}

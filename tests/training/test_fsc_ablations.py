@@ -55,11 +55,6 @@ def test_components_on_and_off(terms: Callable[..., Terms]) -> None:
             assert value == pytest.approx(full[name])
 
 
-@pytest.mark.parametrize("weight", [0.1, 0.2, 0.5])
-def test_weights_of_the_local_loss(terms: Callable[..., Terms], weight: float) -> None:
-    assert terms({"local_hn": weight})["local_hn"][1] == weight
-
-
 def test_focal_weights(terms: Callable[..., Terms]) -> None:
     """The stronger, the less do confident rows count: both losses fall, the contrast stays."""
     found = [terms(gamma=gamma, beta=0.0) for gamma in (0.0, 1.0, 2.0, 5.0)]

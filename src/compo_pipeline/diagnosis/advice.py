@@ -17,9 +17,11 @@ from compo_pipeline.diagnosis.negatives import (
     AskedChanges,
     Negatives,
     RememberedParses,
+    RuleSetting,
+    Sample,
     asked_changes,
+    rule_settings,
 )
-from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
 from compo_pipeline.diagnosis.weaknesses import KindResult
 from compo_pipeline.language.changes import Change
 from compo_pipeline.language.parsing import load_once, name_and_version, parse_by, parses_of

@@ -14,7 +14,6 @@ from compo_pipeline.configuration.settings import leaves
 from compo_pipeline.datasets.generators import Recipe
 from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise, join_kinds
 from compo_pipeline.diagnosis.weaknesses import (
-    RULE,
     KindResult,
     foil_rows,
     kind_result,
@@ -91,11 +90,6 @@ class Diagnosis:
         method = {"method": advice["method"]} if "method" in advice else {}
         params = {**given, **values, **method, "variant": variant}
         return kedro_run("train_eval", options.env, params)
-
-    @property
-    def rule(self) -> str:
-        """A text that defines when a kind of change is a weakness."""
-        return RULE
 
 
 def diagnose(comparison: Comparison, run: TrainingRun, model: str = FINE_TUNED) -> Diagnosis:

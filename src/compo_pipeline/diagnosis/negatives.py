@@ -1,15 +1,26 @@
-"""What the hard negatives of a training ask for, by kind of change."""
+"""What the hard negatives of a training ask for, by kind of change, or would by other rules.
+
+A rule is measured on a sample of the training captions: it makes their negatives, and these are
+counted by what they have changed.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, NamedTuple, get_args, get_type_hints
 
+from compo_pipeline.configuration.settings import parse
+from compo_pipeline.counterfactuals.contract import EditedCaption, EditRequest, Opening
+from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, open_editor
+from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
 from compo_pipeline.language.changes import Change, change
+from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.registry import METHODS, build, method_type
 from compo_pipeline.methods.views import PAIR
-from compo_pipeline.storage.records import Parse, View
+from compo_pipeline.storage.records import Caption, Parse, View
 
 Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
 """Distinct texts to their parses."""
@@ -97,3 +108,124 @@ def asked_changes(rows: Sequence[Negatives], parser: Parser) -> AskedChanges:
         if row.shown:
             shown.update(found)
     return AskedChanges(len(rows), sum(len(row.texts) for row in rows), asked, shown)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSetting:
+    """A setting that lists the rules by which a method's hard negatives are made."""
+
+    method: str
+    """Whose negatives they make."""
+    key: str
+    """Dotted YAML key."""
+    current: tuple[str, ...]
+    """Its value."""
+    allowed: tuple[str, ...]
+    """The rules that it may list."""
+    asked: Callable[[tuple[str, ...]], AskedChanges]
+    """What training would be asked with these rules."""
+
+
+class Sample(NamedTuple):
+    """Training captions with their parses, on which rules of negatives are measured."""
+
+    captions: Sequence[Caption]
+    context: ViewContext
+    """Their parses."""
+    parser: Parser
+    """Of what is made of them."""
+
+
+def rule_settings(
+    views: Mapping[str, Mapping[str, Any]],
+    counterfactuals: CounterfactualSettings,
+    opening: Opening,
+    sample: Sample,
+) -> Iterator[RuleSetting]:
+    """Yield the settings of all methods that list rules of hard negatives.
+
+    Args:
+        views: settings of the views, by method; others have their defaults.
+        counterfactuals: settings of the caption editor.
+        opening: with the captions of the sample.
+        sample: the captions.
+    """
+    editor = CAPTION_EDITORS[counterfactuals.caption_editor]
+    # The methods that train on edited captions share the editor.
+    edited = cache(partial(_editor_changes, counterfactuals, opening, sample))
+    for name, entry in METHODS.items():
+        kind = method_type(name)
+        if entry.counterfactuals and editor.negatives_setting:
+            key = f"{KEY}.{counterfactuals.caption_editor}"
+            values = getattr(counterfactuals, counterfactuals.caption_editor)
+            yield _rule_setting(
+                name,
+                key,
+                parse(editor.settings, values, key),
+                editor.negatives_setting,
+                edited,
+            )
+        elif kind.negatives_setting:
+            own = views.get(name, {})
+            yield _rule_setting(
+                name,
+                f"{name}.views",
+                build(name, own).view_settings,
+                kind.negatives_setting,
+                partial(_method_changes, name, own, sample),
+            )
+
+
+def _rule_setting(
+    method: str,
+    place: str,
+    settings: Any,
+    name: str,
+    asked: Callable[[str, tuple[str, ...]], AskedChanges],
+) -> RuleSetting:
+    """The RuleSetting for a list of rules in the settings of a method or a caption editor."""
+    (rules, _) = get_args(get_type_hints(type(settings))[name])
+    current = getattr(settings, name)
+    return RuleSetting(method, f"{place}.{name}", current, get_args(rules), partial(asked, name))
+
+
+def _method_changes(
+    method: str, views: Mapping[str, Any], sample: Sample, setting: str, rules: tuple[str, ...]
+) -> AskedChanges:
+    """Count the kinds of change in the negatives that a method makes with these rules."""
+    built = build(method, {**views, setting: list(rules)})
+    drawn = {view.sample_id: view for view in built.views(sample.captions, sample.context)}
+    rows = [
+        Negatives.from_view(drawn[row.sample_id])
+        if row.sample_id in drawn
+        else Negatives(row.sentences[0], ())
+        for row in sample.captions
+    ]
+    return asked_changes(rows, sample.parser)
+
+
+def _editor_changes(
+    settings: CounterfactualSettings,
+    opening: Opening,
+    sample: Sample,
+    setting: str,
+    rules: tuple[str, ...],
+) -> AskedChanges:
+    """Count the kinds of change in the captions that an editor makes with these rules."""
+    name = settings.caption_editor
+    own: Any = parse(CAPTION_EDITORS[name].settings, getattr(settings, name), f"{KEY}.{name}")
+    changed: dict[str, Any] = {name: replace(own, **{setting: rules})}
+    editor = open_editor(replace(settings, **changed), opening)
+    requests = [
+        EditRequest(
+            row.sample_id, 0, "negative", row.sentences[0], sample.context.parses[row.sample_id]
+        )
+        for row in sample.captions
+    ]
+    shown = settings.image_generator is not None
+    edits = ((edit,) if isinstance(edit, EditedCaption) else () for edit in editor.edit(requests))
+    rows = [
+        Negatives(request.caption, [edit.text for edit in made], shown)
+        for request, made in zip(requests, edits, strict=True)
+    ]
+    return asked_changes(rows, sample.parser)

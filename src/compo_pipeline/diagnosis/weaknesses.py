@@ -32,7 +32,6 @@ class KindResult:
 
     Attributes:
         kind: its name.
-        label: for readers.
         items: their number.
         base: accuracy of the base.
         model: accuracy of the model.
@@ -42,7 +41,6 @@ class KindResult:
     """
 
     kind: str
-    label: str
     items: int
     base: Estimate
     model: Estimate
@@ -82,7 +80,6 @@ def kind_result(row: Row, base: str, model: str, asked: AskedChanges) -> KindRes
     change = changes.get(row.name)
     return KindResult(
         row.name,
-        row.label,
         row.items,
         row.values[base],
         row.values[model],

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from compo_pipeline.diagnosis.diagnose import Diagnosis
+from compo_pipeline.diagnosis.weaknesses import RULE
 from compo_pipeline.presentation.pages import Cell, CellLike, List, Page, Section, Table, Text
 from compo_pipeline.presentation.tables import difference_cell, estimate_cell
 from compo_pipeline.run.provenance import CommandOptions
@@ -50,7 +51,7 @@ def diagnosis_sections(
     if not diagnosis.kinds:
         return []
     table = _kinds_table(diagnosis, title)
-    sections: list[Section] = [table, List([diagnosis.rule, diagnosis.sentence])]
+    sections: list[Section] = [table, List([RULE, diagnosis.sentence])]
     if diagnosis.steps:
         text = (
             "With these settings in a file of the run's environment in `conf`, such as "
