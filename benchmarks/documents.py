@@ -55,7 +55,6 @@ RELATIONS = {
     TOT: "TOT, mean of five",
     COLOURS: "zero-shot colours",
     TO_TEXT: "R@1 image to text",
-    TO_IMAGE: "R@1 text to image",
 }
 METHODS = {
     ITT: "ITT",
@@ -65,16 +64,13 @@ METHODS = {
     ADDED: "added attributes",
     COLOURS: "zero-shot colours",
     TO_TEXT: "R@1 image to text",
-    TO_IMAGE: "R@1 text to image",
 }
 MIXED = ("ITT", "TOT", "TOT of replaced attributes", "zero-shot colours", "R@1 image to text")
 TUNED = {
     ITT: "ITT",
     TOT: "TOT",
-    "sugar_crepe/accuracy/average": "SugarCrepe, mean of seven",
     COLOURS: "zero-shot colours",
     TO_TEXT: "R@1 image to text",
-    TO_IMAGE: "R@1 text to image",
 }
 # Columns of the studies of components.
 OF_COMPONENTS = {
@@ -221,7 +217,6 @@ def relation_shares() -> str:
     files = {
         "0.5": "seeds_relations_scenes_fp32",
         "0.6": "seeds_relations_scenes_share_06_fp32",
-        "0.7": "seeds_relations_scenes_share_07_fp32",
         "0.55, 558 steps": "seeds_relations_scenes_558_fp32",
         "0.55, 6,000 scenes": "seeds_relations_scenes_6000_fp32",
     }
