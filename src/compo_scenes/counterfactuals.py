@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -17,7 +17,7 @@ from typing import Annotated
 from PIL import Image
 from pydantic import Field
 
-from compo_pipeline.configuration.settings import SettingsError, Share, settings
+from compo_pipeline.configuration.settings import SettingsError, settings
 from compo_pipeline.counterfactuals.contract import (
     CaptionEditor,
     EditedCaption,
@@ -28,7 +28,6 @@ from compo_pipeline.counterfactuals.contract import (
     ImageFailure,
     ImageRequest,
     Opening,
-    real_image,
 )
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.files import DamagedFileError
@@ -37,14 +36,12 @@ from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.untrusted import read_json_lines
 from compo_scenes.edits import EDITS, EditKind
 from compo_scenes.reading import ParsedCaption, read
-from compo_scenes.redrawing import imagine, redraw, retell
-from compo_scenes.render import SceneAdainSettings, cast, image, mix_statistics
+from compo_scenes.redrawing import redraw, retell
+from compo_scenes.render import image
 from compo_scenes.world import SCENES, Scene, World
 
 RETOLD = "retold"
-_Key = tuple[str, int, str]  # sample_id, sentence, role
 _CACHED_EDITS = 65_536  # the image of an edit is generated after its text
-_WRONG_TRIES = 10  # tries for a wrong image
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,29 +110,15 @@ def _is_exact(text: str, parsed: ParsedCaption, scene: Scene, after: Scene) -> b
 
 @settings
 class SceneEditSettings:
-    """Settings of counterfactual scenes: kinds of edits, and faults of their images.
-
-    Images of a text-to-image model differ from the real one, have a look of their own, and some do
-    not show their text. By default these images have none of these faults.
-    """
+    """Settings of counterfactual scenes."""
 
     seed: int = 0
-    """Seed of every edit and every fault."""
+    """Seed of every edit."""
     edits: Annotated[tuple[EditKind, ...], Field(min_length=1)] = tuple(EDITS)
     """Kinds of negatives to draw from, each as likely where it is possible."""
     preferred: tuple[EditKind, ...] = ()
     """Those that come before the others, and are drawn from too: another kind is drawn only for a
     sentence for which none of these is possible."""
-    faithful: bool = True
-    """True: what the text does not mention is as in the real image. False: an image is drawn from
-    its text alone."""
-    cast: Share = 0.0
-    """Strength of a foreign style over each image."""
-    adain: SceneAdainSettings = field(default_factory=SceneAdainSettings)
-    """Transfer of the real image's statistics, applied after the style."""
-    wrong: Share = 0.0
-    """Share of images that do not show their text. A wrong negative shows its caption, a wrong
-    positive something that makes its caption false."""
 
 
 class SceneCounterfactuals:
@@ -169,31 +152,12 @@ class SceneCounterfactuals:
             for row in captions
             if (scene := scenes.get(PurePosixPath(row.image).stem))
         }
-        self._edited = lru_cache(_CACHED_EDITS)(self._edit)
+        self.edited = lru_cache(_CACHED_EDITS)(self._edit)
 
     @cached_property
     def settings_fingerprint(self) -> str:
         """Hash of settings, world and version of scenes."""
         return hash_of(self.name, self._settings, self._world, SCENES)
-
-    def edited(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
-        """The edit of one sentence in a role, or the reason why there is none."""
-        return self._edited((sample_id, sentence_, role))
-
-    def shown(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
-        """The scene in an edit's image with a text that is true of it, or a failure reason.
-
-        The edit's own unless the image is wrong.
-        """
-        key = (sample_id, sentence_, role)
-        edited = self._edited(key)
-        return edited if isinstance(edited, str) else self._shown_edit(edited, key)
-
-    def is_wrong(self, sample_id: str, sentence_: int, role: str) -> bool:
-        """Whether an edit's image is wrong on purpose, so that the edited text is false of it."""
-        key = (sample_id, sentence_, role)
-        edited = self._edited(key)
-        return isinstance(edited, SceneEdit) and self._wrong_edit(edited, key) is not None
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Yield an edited caption or a failure for each request, in the requests' order."""
@@ -207,79 +171,29 @@ class SceneCounterfactuals:
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image.Image | ImageFailure]:
         """Yield a rendered image or a failure for each request, in the requests' order."""
         for request in requests:
-            key = (request.sample_id, request.sentence, request.role)
-            edited = self._edited(key)
+            edited = self.edited(request.sample_id, request.sentence, request.role)
             if isinstance(edited, str):
                 yield ImageFailure(edited)
             elif edited.text != request.text:
                 yield ImageFailure(f"these settings give '{edited.text}', not '{request.text}'")
             else:
-                yield self._apply_style(request, image(self._shown_edit(edited, key).scene))
+                yield image(edited.scene)
 
-    def _edit(self, key: _Key) -> SceneEdit | str:
-        """Draw the edit of a sentence by its key, or return the reason why there is none."""
-        if key[0] not in self._rows:
+    def _edit(self, sample_id: str, number: int, role: str) -> SceneEdit | str:
+        """Draw the edit of one sentence in a role, or return the reason why there is none."""
+        if sample_id not in self._rows:
             return "its image has no recorded scene"
-        found = self._draw_edit(key, key[2], rng(self._settings.seed, "counterfactual", *key))
-        if found:
+        scene, sentences = self._rows[sample_id]
+        random_ = rng(self._settings.seed, "counterfactual", sample_id, number, role)
+        kinds = self._settings.edits, self._settings.preferred
+        if found := edit(scene, sentences[number], role, random_, self._world, *kinds):
             return found
-        scene, sentences = self._rows[key[0]]
-        parsed = read(sentences[key[1]])
+        parsed = read(sentences[number])
         if parsed is None:
             return "its sentence is outside the grammar of scenes: render them again"
         if not parsed.holds(scene):
             return "its sentence is not true of its scene"
         return "nothing to change within its split"
-
-    def _draw_edit(self, key: _Key, role: str, random_: random.Random) -> SceneEdit | None:
-        """Draw an edit of a sentence as a negative or a positive; None if not possible."""
-        scene, sentences = self._rows[key[0]]
-        kinds = self._settings.edits, self._settings.preferred
-        return edit(scene, sentences[key[1]], role, random_, self._world, *kinds)
-
-    def _shown_edit(self, edit_: SceneEdit, key: _Key) -> SceneEdit:
-        """Edit whose scene is rendered: the given one or, by chance, one that contradicts it."""
-        found = self._wrong_edit(edit_, key) or edit_
-        return found if self._settings.faithful else self._with_imagined_scene(found, key)
-
-    def _wrong_edit(self, edit_: SceneEdit, key: _Key) -> SceneEdit | None:
-        """An edit of the opposite role whose scene contradicts the text, by chance; else None."""
-        random_ = rng(self._settings.seed, "wrong", *key)
-        if random_.random() >= self._settings.wrong:
-            return None
-        role = "negative" if key[2] == "positive" else "positive"
-        claimed = read(edit_.text)
-        for _ in range(_WRONG_TRIES):
-            found = self._draw_edit(key, role, random_)
-            if found and claimed and not claimed.holds(found.scene):
-                return found
-        return None
-
-    def _with_imagined_scene(self, found: SceneEdit, key: _Key) -> SceneEdit:
-        """The edit with a scene drawn from its text alone, or unchanged if none is found.
-
-        The new scene does not make the caption false or true by chance.
-        """
-        sample_id, sentence_, _ = key
-        untrue = self._rows[sample_id][1][sentence_]
-        if found.kind == RETOLD:
-            negative = self.edited(sample_id, sentence_, "negative")
-            untrue = negative.text if isinstance(negative, SceneEdit) else ""
-        parsed, random_ = read(found.text), rng(self._settings.seed, "imagined", *key)
-        scene = parsed and imagine(parsed, found.scene, self._world, random_, read(untrue))
-        return replace(found, scene=scene or found.scene)
-
-    def _apply_style(self, request: ImageRequest, drawn: Image.Image) -> Image.Image | ImageFailure:
-        """The rendered image in the configured style, or a failure."""
-        settings = self._settings
-        if settings.cast:
-            drawn = cast(drawn, settings.cast, rng(settings.seed, "cast", request.seed))
-        if settings.adain.space == "pixels":
-            real = real_image(request.image)
-            if isinstance(real, ImageFailure):
-                return real
-            drawn = mix_statistics(drawn, real, settings.adain.weight)
-        return drawn
 
 
 def read_scenes(root: Path) -> dict[str, Scene]:

@@ -1,4 +1,4 @@
-"""Scenes drawn again: the same claims in other words and places, or from a sentence alone."""
+"""Scenes drawn again: the same claims in other words and places."""
 
 from __future__ import annotations
 
@@ -9,23 +9,18 @@ from itertools import combinations
 from compo_scenes.captions import BACKDROP, Phrase, compose, detail, sentence
 from compo_scenes.reading import ParsedCaption, read
 from compo_scenes.world import (
-    BACKGROUNDS,
     GAP,
     INVERSE,
     NESTED,
-    SIZES,
     Relation,
     Scene,
     Thing,
-    World,
-    draw_look,
-    place_randomly,
     relation,
 )
 
 # Tries. The rarest detail comes once in about a hundred draws, a given relation and place once in
 # about ten.
-_RETELLINGS, _REDRAWS, _TRIES = 600, 100, 500
+_RETELLINGS, _REDRAWS = 600, 100
 
 
 def redraw(scene: Scene, parsed: ParsedCaption, random_: random.Random) -> Scene | None:
@@ -114,82 +109,3 @@ def _compose_claims(parsed: ParsedCaption, random_: random.Random) -> str:
     for claim in parsed.of_field("background"):
         text += random_.choice(BACKDROP).format(claim.value)
     return sentence(text)
-
-
-def imagine(
-    parsed: ParsedCaption,
-    scene: Scene,
-    world: World,
-    random_: random.Random,
-    untrue: ParsedCaption | None = None,
-) -> Scene | None:
-    """Draw a scene of which a sentence is true, as a text-to-image model does; None if not found.
-
-    The new scene has the given one's image size, number of things and split. One thing is inside
-    another only where the sentence says so.
-
-    Args:
-        parsed: the sentence.
-        scene: another one that it is true of.
-        world: names the kinds and colours that may come in.
-        random_: draws places and what the sentence does not say.
-        untrue: a sentence that must be false of the new scene.
-
-    Returns:
-        None where no such scene was found within the split.
-    """
-    count = max(len(scene.things), len(parsed.kinds))
-    for _ in range(_TRIES):
-        things = _place_things(_draw_things(parsed, count, world, random_), scene, random_)
-        backgrounds = [word.value for word in parsed.of_field("background")] or list(BACKGROUNDS)
-        background, shade = random_.choice(backgrounds), random_.randint(-8, 8)
-        after = replace(scene, background=background, things=things, shade=shade)
-        if (
-            len(things) == count
-            and after.split == scene.split
-            and parsed.holds(after)
-            and not (untrue and untrue.holds(after))
-        ):
-            return after
-    return None
-
-
-def _draw_things(
-    parsed: ParsedCaption, count: int, world: World, random_: random.Random
-) -> list[tuple[Thing, bool]]:
-    """Draw things for a sentence, without positions, and whether each is inside the first thing."""
-    said = {(word.kinds, word.field): word.value for word in parsed.words}
-    kinds = list(parsed.kinds)
-    nested = [word.value for word in parsed.of_field("relation") if word.value in NESTED]
-    if nested == ["inside"]:
-        kinds.reverse()  # what holds the other comes first
-    kinds += random_.sample([k for k in world.things if k not in kinds], count - len(kinds))
-    taken = {word.value for word in parsed.of_field("colour")}
-    free = [colour for colour in world.colours if colour not in taken]
-    if len(free) < count or random_.random() >= world.distinct_colours:
-        colours = random_.choices(world.colours, k=count)
-    else:
-        colours = random_.sample(free, count)
-    found: list[tuple[Thing, bool]] = []
-    for kind, colour in zip(kinds, colours, strict=True):
-        colour = said.get(((kind,), "colour"), colour)
-        thing = draw_look(random_, kind, colour, count, bool(nested), first=not found)
-        size = said.get(((kind,), "size"), thing.size)
-        if size != thing.size:
-            thing = replace(thing, size=size, size_px=random_.randint(*SIZES[size]))
-        thing = replace(thing, pattern=said.get(((kind,), "pattern"), thing.pattern))
-        found.append((thing, bool(nested and found)))
-    return found
-
-
-def _place_things(
-    things: list[tuple[Thing, bool]], scene: Scene, random_: random.Random
-) -> tuple[Thing, ...]:
-    """Things with drawn positions; ends before one without room or in its container's colour."""
-    placed: list[Thing] = []
-    for thing, inside in things:
-        spot = place_randomly(random_, thing, placed, scene.width, scene.height, nested=inside)
-        if spot is None or (inside and spot.colour == placed[0].colour):
-            break
-        placed.append(spot)
-    return tuple(placed)

@@ -1,17 +1,13 @@
-"""Scenes to images: anti-aliased sprites on a softly lit background, and foreign styles."""
+"""Scenes to images: anti-aliased sprites on a softly lit background."""
 
 from __future__ import annotations
 
-import random
 from functools import cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFilter
+from PIL import Image
 
-from compo_pipeline.configuration.settings import Share, settings
-from compo_pipeline.images.style import adain
 from compo_scenes.shapes import sprite
 from compo_scenes.world import BACKGROUNDS, COLOURS, Scene, Thing
 
@@ -59,49 +55,3 @@ def render(scene: Scene) -> NDArray[np.uint8]:
 def image(scene: Scene) -> Image.Image:
     """Render a scene as a PIL image."""
     return Image.fromarray(render(scene))
-
-
-@settings
-class SceneAdainSettings:
-    """Settings of AdaIN: transfer of the real image's channel statistics.
-
-    See `images.style`.
-    """
-
-    weight: Share = 0.5
-    """0 leaves the image unchanged, 1 gives it the real one's statistics."""
-    space: Literal["pixels", "none"] = "none"
-    """Statistics of the pixels; `none`: no transfer."""
-
-
-def cast(image: Image.Image, strength: float, random_: random.Random) -> Image.Image:
-    """Apply a random foreign style to a whole image: blur, less contrast, a tint per channel.
-
-    Args:
-        image: in RGB.
-        strength: 0 leaves the image unchanged; at 1 it is clearly not a real one, but red is
-            still red.
-        random_: draws the style.
-    """
-    soft = image.filter(ImageFilter.GaussianBlur(strength * random_.uniform(0.6, 1.4)))
-    contrast = 1 - strength * random_.uniform(0.1, 0.25)
-    gain = [1 + strength * random_.uniform(-0.12, 0.12) for _ in range(3)]
-    offset = [strength * random_.uniform(-20, 20) for _ in range(3)]
-    pixels = (np.asarray(soft, np.float32) - 128) * contrast + 128
-    return _to_image(pixels * np.array(gain, np.float32) + np.array(offset, np.float32))
-
-
-def mix_statistics(generated: Image.Image, real: Image.Image, weight: float) -> Image.Image:
-    """Mix the channel statistics of a real RGB image into a generated image (AdaIN), by weight."""
-    import torch
-
-    content, style = (
-        torch.from_numpy(np.array(image, np.float32)).permute(2, 0, 1)[None]
-        for image in (generated, real)
-    )
-    return _to_image(adain(content, style, weight)[0].permute(1, 2, 0).numpy())
-
-
-def _to_image(pixels: np.ndarray) -> Image.Image:
-    """PIL image from float pixels in 0..255."""
-    return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))

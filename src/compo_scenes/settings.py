@@ -19,7 +19,6 @@ class TowerRecipe:
     weight_decay: float = 0.03
     warmup: int = 80  # steps
     composites: float = 0.3  # share of images that are composites of two scenes
-    save_every: int = 100  # steps between checkpoints; a run continues from the last
     workers: int = 1  # processes that render
 
     def rate(self, step: int) -> float:

@@ -9,12 +9,8 @@ Shapes: m images, N things, P patches, D width of the joint space, W width of th
 
 from __future__ import annotations
 
-import json
-import logging
 import math
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +21,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
 from compo_pipeline.run.compute import Compute, moved
@@ -33,13 +28,10 @@ from compo_pipeline.run.progress import Meter
 from compo_pipeline.storage.files import write_json
 from compo_pipeline.storage.stores import read_tensors
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.fingerprint import differences
 from compo_pipeline.training.optimisation import AmpOptimizer, non_finite, refuse_non_finite
 from compo_scenes.base_model.supervision import SIZE_NAMES, ImageBatches, Truth
 from compo_scenes.settings import BaseRecipe, TowerRecipe
 from compo_scenes.world import PATTERNS, World
-
-log = logging.getLogger(__name__)
 
 READOUT_SCALE = 14.0  # a unit vector's entries are about 1/sqrt(D); readouts want them near 1
 # Largest norm of the whole gradient.
@@ -150,22 +142,6 @@ def tower_loss(readouts: Readouts, patches: Tensor, embedding: Tensor, truth: Tr
     return dense + 0.3 * pairs + 3 * places + 0.3 * (size + pattern)
 
 
-@torch.no_grad()
-def readings(readouts: Readouts, embedding: Tensor, truth: Truth) -> dict[str, float]:
-    """Accuracies of the readouts of colour, size and pattern, and R2 of places."""
-    pair = readouts.of_thing(readouts.pair, embedding, truth)
-    size = readouts.of_thing(readouts.size, embedding, truth)
-    pattern = readouts.of_thing(readouts.pattern, embedding, truth)
-    place = readouts.of_thing(readouts.place, embedding, truth)
-    unexplained = (place - truth.place).square().mean() / truth.place.var()
-    return {
-        "colour of a named thing": (pair.argmax(1) == truth.colour).float().mean().item(),
-        "place R2": 1 - unexplained.item(),
-        "size": (size.argmax(1) == truth.size).float().mean().item(),
-        "pattern": (pattern.argmax(1) == truth.pattern).float().mean().item(),
-    }
-
-
 def train_tower(
     loaded: LoadedModel,
     world: World,
@@ -173,19 +149,12 @@ def train_tower(
     compute: Compute,
     *,
     seed: int,
-    state: Path,
-) -> list[dict[str, float]]:
-    """Train the image tower of the base model in place; resumes from the file `state`.
-
-    The trunk is timm's.
-
-    Returns:
-        The history of readings on fresh training images.
+    file: Path,
+) -> None:
+    """Train the image tower of the base model, whose trunk is timm's, in place, and write it.
 
     Raises:
-        SettingsError: `state` was begun with another seed, world, recipe, precision or device.
-        TrainingError: a loss, its gradient or a state to be saved is not finite; the last good
-            state stays.
+        TrainingError: a loss, its gradient or the result is not finite.
     """
     visual: Any = loaded.model.visual
     # Before the optimiser and its moments, which take the memory order of the weights.
@@ -196,81 +165,22 @@ def train_tower(
         readouts = Readouts(world, head.in_features, head.out_features).to(head.weight.device)
     parameters = [*visual.parameters(), *readouts.parameters()]
     optimizer, amp_optimizer = optimizers(parameters, settings, compute)
-    modules = {"visual": visual, "readouts": readouts}
-    recipe = _recipe(settings, world, compute, seed)
-    start, history = 0, []
-    if _can_resume(state, recipe):
-        progress = checkpoint.restore(state, modules, optimizer)
-        start, history = progress["step"], progress["history"]
-        amp_optimizer.scaler.load_state_dict(progress["loss_scale"])
-        log.info("The image tower continues from step %d of %d.", start, settings.steps)
-    loader = _loader(loaded, world, settings, seed, start)
+    loader = _loader(loaded, world, settings, seed)
     visual.train()
-    with Meter(settings.steps, "training the image tower", done=start) as meter:
-        for step, (pixels, truth) in enumerate(loader, start):
+    with Meter(settings.steps, "training the image tower") as meter:
+        for step, (pixels, truth) in enumerate(loader):
             targets = moved(truth, head.weight.device)
-            loss, embedding = _forward(loaded, readouts, pixels, targets, compute)
-            rate, key = settings.rate(step), "TowerRecipe.lr"
-            value = descend(loss, amp_optimizer, rate, step=step, key=key, state=state)
-            if (step + 1) % 50 == 0:
-                reading = readings(readouts, embedding, targets)
-                history.append({"step": step + 1, "loss": value, **reading})
-            meter.advance(loss=value)
-            if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps:
-                progress = {"step": step + 1, "history": history, "recipe": recipe}
-                progress["loss_scale"] = amp_optimizer.scaler.state_dict()
-                checkpoint.save(
-                    state, modules, optimizer, progress, step=step + 1, advice=_advice(key)
-                )
-    checkpoint.previous_state_file(state).unlink(missing_ok=True)  # `state` is a result
+            loss = _forward(loaded, readouts, pixels, targets, compute)
+            meter.advance(loss=descend(loss, amp_optimizer, settings.rate(step), step))
     visual.eval()
-    return history
-
-
-def _recipe(settings: TowerRecipe, world: World, compute: Compute, seed: int) -> dict[str, Any]:
-    """Settings that determine the trained weights, as JSON values, to compare with a state's.
-
-    Saving and rendering processes do not.
-    """
-    decisive = {k: v for k, v in asdict(settings).items() if k not in ("save_every", "workers")}
-    recipe = {
-        "seed": seed,
-        "device": compute.device.type,
-        "precision": compute.precision,
-        "world": asdict(world),
-        **{f"tower.{name}": value for name, value in decisive.items()},
-    }
-    as_stored: dict[str, Any] = json.loads(json.dumps(recipe))  # tuples become lists
-    return as_stored
-
-
-def _can_resume(state: Path, recipe: Mapping[str, Any]) -> bool:
-    """Whether a training state exists; raises an error for a state of another recipe."""
-    progress = checkpoint.read_progress(state)
-    if progress is None:
-        return False
-    if differing := differences(progress["recipe"], recipe):
-        shown = ", ".join(f"{key}: {old} -> {new}" for key, (old, new) in differing.items())
-        first = ",".join(
-            f"pretraining.{key}={old}"
-            for key, (old, _) in differing.items()
-            if not key.startswith("world")
-        )
-        raise SettingsError(
-            f"pretraining: {state} was begun with other settings ({shown}); delete it to start "
-            "afresh, or go on as it was begun"
-            f"{f' with --params {first}' if first else ''}"
-        )
-    return True
+    modules = {"visual": visual, "readouts": readouts}
+    checkpoint.save(file, modules, optimizer, {}, step=settings.steps)
 
 
 def _loader(
-    loaded: LoadedModel, world: World, settings: TowerRecipe, seed: int, start: int
+    loaded: LoadedModel, world: World, settings: TowerRecipe, seed: int
 ) -> DataLoader[tuple[Tensor, Truth]]:
-    """Data loader of random image batches from step `start` on.
-
-    The model is in evaluation mode.
-    """
+    """Data loader of random image batches; the model is in evaluation mode."""
     visual: Any = loaded.model.visual
     device = visual.head.proj.weight.device
     blank = torch.zeros(1, 3, loaded.image_size, loaded.image_size, device=device)
@@ -288,7 +198,7 @@ def _loader(
     return DataLoader(
         batches,
         batch_size=None,
-        sampler=range(start, settings.steps),
+        sampler=range(settings.steps),
         num_workers=settings.workers,
         pin_memory=device.type == "cuda",
     )
@@ -296,8 +206,8 @@ def _loader(
 
 def _forward(
     loaded: LoadedModel, readouts: Readouts, pixels: Tensor, truth: Truth, compute: Compute
-) -> tuple[Tensor, Tensor]:
-    """Loss of a batch of raw pixels [m, 3, H, W], and the normalised embeddings [m, D]."""
+) -> Tensor:
+    """Loss of a batch of raw pixels [m, 3, H, W]."""
     visual: Any = loaded.model.visual
     device = truth.owner.device
     mean, std = (
@@ -309,15 +219,15 @@ def _forward(
     with compute.autocast():
         patches = tokens(visual, inputs)
         embedding = F.normalize(visual.head(patches.mean(1)).float(), dim=-1)
-        return tower_loss(readouts, patches, embedding, truth), embedding
+        return tower_loss(readouts, patches, embedding, truth)
 
 
-def load_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
+def load_tower(loaded: LoadedModel, file: Path, world: World) -> Readouts:
     """Load a trained image tower into the base model; returns the readouts trained with it."""
     visual: Any = loaded.model.visual
     projection = visual.head.proj
     readouts = Readouts(world, projection.in_features, WIDTH).to(projection.weight.device)
-    _, tensors = read_tensors(state)
+    _, tensors = read_tensors(file)
     checkpoint.load_weights(tensors, {"visual": visual, "readouts": readouts})
     return readouts
 
@@ -332,27 +242,8 @@ def optimizers(
     return adamw, AmpOptimizer(adamw, compute, CLIP_NORM)
 
 
-def descend(
-    loss: Tensor,
-    optimizer: AmpOptimizer,
-    rate: float,
-    *,
-    step: int,
-    key: str,
-    state: Path | None = None,
-) -> float:
-    """Take an optimiser step and return the loss; raises an error if it is not finite.
-
-    Args:
-        loss: a scalar.
-        optimizer: of all that trains.
-        rate: learning rate of this step.
-        step: counted from 0, for the error.
-        key: where the learning rate is configured, for the error.
-        state: the file that a run resumes from, where it keeps one.
-
-    Returns:
-        The loss.
+def descend(loss: Tensor, optimizer: AmpOptimizer, rate: float, step: int) -> float:
+    """Take an optimiser step, counted from 0, and return the loss.
 
     Raises:
         TrainingError: the loss or its gradient is not finite; no weight has changed.
@@ -361,10 +252,5 @@ def descend(
     norm = optimizer.step(rate)
     figures = {"loss": loss.item(), "gradient_norm": norm.item()}
     if non_finite(figures) and not optimizer.overflow_is_normal():
-        refuse_non_finite(figures, step, state=state, advice=_advice(key))
+        refuse_non_finite(figures, step, state=None, advice="Set pretraining.precision=fp32")
     return figures["loss"]
-
-
-def _advice(key: str) -> str:
-    """Sentence that tells what to change if training is not finite, by the rate's YAML key."""
-    return f"Lower {key}, or set pretraining.precision=fp32"

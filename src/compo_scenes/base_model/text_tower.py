@@ -142,7 +142,7 @@ def train_base(
             shown = truth([boxes(data.scenes[i]) for i in chosen], world, 1)
             what, where = binding_losses(readouts, images, moved(shown, device))
             loss = contrast + settings.readout_weight * (what + 3 * where)
-            descend(loss, amp_optimizer, settings.rate(step), step=step, key="BaseRecipe.lr")
+            descend(loss, amp_optimizer, settings.rate(step), step)
             clamp_scale(model)
             figures = {"contrast": contrast.item(), "what": what.item(), "where": where.item()}
             meter.advance(**figures)

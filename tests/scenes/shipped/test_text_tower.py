@@ -82,7 +82,7 @@ def test_a_loss_that_is_not_finite_stops(
 
     monkeypatch.setattr(base, "binding_losses", lost)
     settings = BaseRecipe(scenes=4, steps=2, batch_size=4)
-    with pytest.raises(TrainingError, match=r"step 0: loss.*no state.*BaseRecipe\.lr"):
+    with pytest.raises(TrainingError, match=r"step 0: loss"):
         base.train_base(spoilt, Readouts(world, 128, 192), world, settings, COMPUTE, seed=0)
     for name, parameter in spoilt.model.named_parameters():
         assert parameter.equal(fresh.model.get_parameter(name)), name

@@ -54,14 +54,11 @@ def judge_pipeline(pipeline: Path, treebank: Path) -> dict[str, dict[str, float]
 
 
 def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -> FolderWriter:
-    """Return a function that trains the image tower on rendered ground truth, and writes it.
-
-    Its state in the folder resumes.
-    """
+    """Return a function that trains the image tower on rendered ground truth, and writes it."""
     compute, seed = _resolve_compute(pretraining), pretraining.seed
     loaded, world = build(seed, compute.device), scenes.world.world()
     train = partial(train_tower, loaded, world, TOWER, compute, seed=seed)
-    return lambda folder: train(state=folder / "tower.safetensors")
+    return lambda folder: train(file=folder / "tower.safetensors")
 
 
 def train_base_model(
