@@ -480,19 +480,19 @@ def sealed() -> Callable[..., Any]:
     """
     import mlflow
 
-    from compo_pipeline.versions import lineage, registration, signing
+    from compo_pipeline.versions import lineage, registration
     from compo_pipeline.versions.settings import SigningSettings
 
     def seal(version: Any, keys: SigningSettings | None = None, *, forge: bool = False) -> Any:
         client, number = mlflow.MlflowClient(), str(version.version)
         files = Path(version.source)
-        for name in (lineage.LINEAGE_FILE, signing.SIGNATURE_FILE):
+        for name in (lineage.LINEAGE_FILE, lineage.SIGNATURE_FILE):
             (files / name).unlink(missing_ok=True)
         digest = lineage.files_digest(lineage.file_digests(files))
         client.set_model_version_tag(version.name, number, lineage.FILES_TAG, digest)
         tagged = client.get_model_version(version.name, number)
         if forge:
-            lineage.write_lineage(tagged, files)
+            lineage.write_lineage(tagged, files, SigningSettings())
         else:
             for file in registration.sign(tagged, files, keys or SigningSettings()):
                 assert file.is_file()

@@ -229,9 +229,7 @@ def serve(
     if share is not None and not 0 < share <= 1:
         raise click.UsageError(f"--share: {share:g} is no share above 0, and at most 1")
     from compo_pipeline.serving import server as serving
-    from compo_pipeline.serving.challenger import Trial
 
-    trial = None if shadow is None else Trial(shadow, share or 0.1)
     settings = _settings(project, env, params)
     serving.run(
         settings.serving,
@@ -242,7 +240,8 @@ def serve(
         version,
         host,
         port,
-        trial,
+        shadow,
+        share or 0.1,
     )
 
 
@@ -283,17 +282,6 @@ def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
 
     tracking.connect(_settings(project, env, params).tracking, project.project_path)
     registered.show_table()
-
-
-@cli.command()
-@_project_options
-@click.pass_obj
-def relocate(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
-    """Make the MLflow store of a copied or moved project name the artefacts beside it."""
-    from compo_pipeline.tracking import runs as tracking
-
-    moved = tracking.relocate(_settings(project, env, params).tracking, project.project_path)
-    click.echo(f"No longer named: {', '.join(moved)}" if moved else "Nothing to do.")
 
 
 @cli.command(name="train")

@@ -20,7 +20,7 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import ScoresFingerprint
 from compo_pipeline.storage.records import Score
 from compo_pipeline.versions import promotion
-from compo_pipeline.versions.evidence import Evidence, EvidenceTables
+from compo_pipeline.versions.evidence import Evidence
 from compo_pipeline.versions.settings import Gate, GateRule, PromotionSettings, SigningSettings
 
 GATE = Gate(
@@ -54,7 +54,7 @@ def opened(
     return SimpleNamespace(
         evidence=Evidence("v", "b", scored, {}, overlaps, dict(selecting)),
         lineage=SimpleNamespace(version=version, fingerprint="v", base_fingerprint="b"),
-        tables=lambda: EvidenceTables(made_up(right), made_up(base), {}),
+        read=lambda _: (made_up(right), made_up(base), {}),
     )
 
 

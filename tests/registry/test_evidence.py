@@ -362,7 +362,7 @@ def test_tables_of_many_equal_names_can_be_read(tmp_path: Path) -> None:
     evidence = Evidence("v", "b", scored, {}, ())
     write_evidence(tmp_path, evidence, {FINE_TUNED: scores, BASE: scores}, items)
     assert read_evidence(tmp_path) == evidence
-    assert len(read_tables(tmp_path).version) == len(items)
+    assert len(read_tables(tmp_path)[0]) == len(items)
 
 
 def test_with_keys_evidence_must_be_the_signed_one(

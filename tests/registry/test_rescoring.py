@@ -24,7 +24,7 @@ from compo_pipeline.pipelines.rescore.nodes import rescore_version
 from compo_pipeline.storage.records import Caption, Score
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.evidence import read_evidence, write_evidence
+from compo_pipeline.versions.evidence import read_evidence, read_tables, write_evidence
 from compo_pipeline.versions.promotion import PromotionError, promote
 from compo_pipeline.versions.settings import (
     Gate,
@@ -164,8 +164,9 @@ def test_forged_evidence_is_replaced_by_what_the_files_give(
     (overlap,) = files.evidence.overlaps
     assert (overlap.images, overlap.same_bytes, overlap.captions) == (IMAGES, 0, 2 * IMAGES)
     assert overlap.same_caption == 2
-    tables, (task,) = files.tables(), asked.items
-    for rows, folder in ((tables.version, models[1]), (tables.base, models[0])):
+    scores, base, _ = files.read(read_tables)
+    (task,) = asked.items
+    for rows, folder in ((scores, models[1]), (base, models[0])):
         model = load(folder)
         for row, item in zip(rows, task.items, strict=True):
             assert row.item == item.item
@@ -227,7 +228,7 @@ def test_with_keys_the_new_evidence_is_signed(
         rescore(asked, replace(SETTINGS, signing=public))
     made = rescore(asked, replace(SETTINGS, signing=keys))
     version = mlflow.MlflowClient().get_model_version(NAME, str(made.version))
-    assert verified(version, tmp_path / "copy", public).tables().version
+    assert verified(version, tmp_path / "copy", public).read(read_tables)[0]
     assert set(decided(public)[1]) == {"itt"}
 
 

@@ -114,12 +114,6 @@ def test_a_copied_project_writes_beside_its_own_store(
     source = f"{(mlflow_project / 'mlruns' / 'artifacts').as_uri()}/weights"
     registry.create_model_version("copied", source)
     copy = shutil.copytree(mlflow_project, tmp_path / "a copy")
-    for settings in (own, TrackingSettings(f"sqlite:///{copy}/mlruns/mlflow.db", "copied")):
-        with pytest.raises(SettingsError, match="`compo-pipeline relocate`"):
-            tracking.configure(settings, copy)
-    tracking.configure(own, mlflow_project)
-    assert tracking.relocate(own, mlflow_project) == []
-    assert tracking.relocate(own, copy) == [(mlflow_project / "mlruns").as_uri()]
     tracking.configure(own, copy)
     for each in (run_id, tracking.open_run("second", {})):
         with tracking.adopt(each) as record:

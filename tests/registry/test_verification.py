@@ -1,8 +1,6 @@
 """A version is used only if its files are those that were registered or, with keys, signed."""
 
-import itertools
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -21,7 +19,8 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.versions import signing as signatures
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.lineage import check_keys, write_lineage
 from compo_pipeline.versions.promotion import roll_back
 from compo_pipeline.versions.settings import (
     Gate,
@@ -29,7 +28,6 @@ from compo_pipeline.versions.settings import (
     PromotionSettings,
     SigningSettings,
 )
-from compo_pipeline.versions.signing import key_problems
 from compo_pipeline.versions.verification import VersionError, load_model, verified
 
 UNSIGNED = SigningSettings()
@@ -45,44 +43,52 @@ EVIDENCE = (
     "scores.parquet",
     "words.parquet",
 )
-numbers = itertools.count()
+NAME = "verified"
 
 
 @pytest.fixture(scope="module")
-def intact(
+def registered(
     version_files: Callable[..., dict[str, str]],
     tiny_model: Callable[..., Path],
     tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Path, dict[str, str]]:
-    """Folder and tags of a version."""
-    folder = tmp_path_factory.mktemp("intact")
-    return folder, version_files(load(tiny_model(seed=1)), folder, (OVERLAP,), **SAME)
-
-
-@pytest.fixture
-def files(intact: tuple[Path, dict[str, str]], tmp_path: Path) -> Path:
-    """A copy of the folder, to be changed."""
-    return shutil.copytree(intact[0], tmp_path / "stored")
-
-
-@pytest.fixture
-def version(
-    configure: Callable[[str], None],
-    intact: tuple[Path, dict[str, str]],
-    files: Path,
+    mlflow_project: Path,
     sealed: Callable[..., ModelVersion],
-) -> ModelVersion:
-    """The version 1 of these files, the former champion; the champion is 2, of a copy of them."""
-    configure("verification")
-    client, name = mlflow.MlflowClient(), f"verified-{next(numbers)}"
-    client.create_registered_model(name)
-    other = shutil.copytree(files, files.with_name("champion"))
-    for alias, folder in (("previous", files), ("champion", other)):
+) -> tuple[ModelVersion, Path]:
+    """Version 1 of a model, the former champion, and a copy of its files; 2 is the champion."""
+    tracking.configure(TrackingSettings(experiment="verification"), mlflow_project)
+    folder = tmp_path_factory.mktemp("registered")
+    tags = version_files(load(tiny_model(seed=1)), folder / "1", (OVERLAP,), **SAME)
+    shutil.copytree(folder / "1", folder / "2")
+    client = mlflow.MlflowClient()
+    client.create_registered_model(NAME)
+    for number, alias in (("1", "previous"), ("2", "champion")):
         run_id = tracking.open_run("verified", {})
-        made = client.create_model_version(name, str(folder), run_id, tags={**intact[1], **SAME})
-        client.set_registered_model_alias(name, alias, made.version)
+        made = client.create_model_version(NAME, str(folder / number), run_id, tags=tags | SAME)
+        client.set_registered_model_alias(NAME, alias, number)
         sealed(made)
-    return client.get_model_version(name, "1")
+    intact = shutil.copytree(folder / "1", folder / "intact")
+    return client.get_model_version(NAME, "1"), intact
+
+
+@pytest.fixture
+def files(registered: tuple[ModelVersion, Path]) -> Path:
+    """The folder of version 1, to be changed."""
+    version, intact = registered
+    shutil.rmtree(version.source)
+    return Path(shutil.copytree(intact, version.source))
+
+
+@pytest.fixture
+def version(registered: tuple[ModelVersion, Path], files: Path) -> ModelVersion:
+    """Version 1 as it was registered."""
+    client = mlflow.MlflowClient()
+    found = client.get_model_version(NAME, "1")
+    for tag in found.tags.keys() - registered[0].tags.keys():
+        client.delete_model_version_tag(NAME, "1", tag)
+    for tag, value in registered[0].tags.items():
+        if found.tags[tag] != value:
+            client.set_model_version_tag(NAME, "1", tag, value)
+    return client.get_model_version(NAME, "1")
 
 
 def export_of(files: Path) -> Path:
@@ -193,11 +199,9 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("place", ["@champion", "/1"])
-def test_a_version_is_loaded_by_its_uri(
-    version: ModelVersion, intact: tuple[Path, dict[str, str]], place: str
-) -> None:
+def test_a_version_is_loaded_by_its_uri(version: ModelVersion, place: str) -> None:
     model = ModelSettings(name=f"models:/{version.name}{place}")
-    assert load_model(model, "cpu", UNSIGNED).fingerprint == intact[1]["fingerprint"]
+    assert load_model(model, "cpu", UNSIGNED).fingerprint == version.tags["fingerprint"]
 
 
 def test_a_version_that_was_changed_is_not_loaded_by_its_uri(
@@ -315,11 +319,10 @@ def signing(key_pair: KeyPair, monkeypatch: pytest.MonkeyPatch) -> SigningSettin
 
 
 @pytest.fixture
-def signed(
-    version: ModelVersion, sealed: Callable[..., ModelVersion], signing: SigningSettings
-) -> ModelVersion:
+def signed(version: ModelVersion, files: Path, signing: SigningSettings) -> ModelVersion:
     """The version, its files signed."""
-    return sealed(version, signing)
+    write_lineage(version, files, signing)
+    return version
 
 
 def test_a_signed_version_is_verified_with_the_public_key_alone(
@@ -332,11 +335,12 @@ def test_a_signed_version_is_verified_with_the_public_key_alone(
     ("change", "named"),
     [
         (lambda files: line(export_of(files), "compo.json", " "), r"compo\.json"),
-        (lambda files: (files / "conda.yaml").unlink(), r"Missing.*conda\.yaml"),
-        (lambda files: (files / ".gitignore").touch(), r"Extra.*\.gitignore"),
+        (lambda files: (files / "conda.yaml").unlink(), r"conda\.yaml is missing"),
+        (lambda files: (files / ".gitignore").touch(), r"\.gitignore was added"),
         (lambda files: line(files, "model.py", "\n"), r"model\.py"),
         (lambda files: (files / "model.sig").unlink(), r"model\.sig is missing.*registration"),
         (lambda files: (files / "model.sig").write_text("{}"), r"model\.sig"),
+        (lambda files: line(files, "lineage.json", " "), r"lineage\.json was changed"),
     ],
 )
 def test_a_file_that_differs_from_the_signed_one_is_named(
@@ -371,7 +375,7 @@ def test_signed_code_may_be_of_another_version_of_this_program(
     with pytest.raises(ValueError, match=r"model\.py"):
         sealed(version, signing)
     earlier = sealed(version, forge=True)
-    signatures.sign(files, signing)
+    write_lineage(earlier, files, signing)
     assert verified(earlier, tmp_path / "copy", signing).load()
 
 
@@ -418,7 +422,7 @@ def test_the_signed_folder_of_another_model_is_refused(
     signing: SigningSettings,
     tmp_path: Path,
 ) -> None:
-    client, name = mlflow.MlflowClient(), f"another-{next(numbers)}"
+    client, name = mlflow.MlflowClient(), "another-verified"
     client.create_registered_model(name)
     folder = shutil.copytree(files, tmp_path / "other")
     made = client.create_model_version(name, str(folder), signed.run_id, tags=signed.tags)
@@ -432,7 +436,7 @@ def test_a_copy_of_a_version_is_that_version(
     signed: ModelVersion, files: Path, signing: SigningSettings, tmp_path: Path
 ) -> None:
     """MLflow's own copy, and a copy of the copy; no other version with these files and tags."""
-    client, name = mlflow.MlflowClient(), f"copied-{next(numbers)}"
+    client, name = mlflow.MlflowClient(), "copied-verified"
     copy = client.copy_model_version(f"models:/{signed.name}/{signed.version}", name)
     again = client.copy_model_version(f"models:/{name}/{copy.version}", f"{name}-again")
     for number, each in enumerate((copy, again)):
@@ -470,8 +474,8 @@ def test_a_version_of_another_run_is_refused(
 
 
 def test_usable_keys_have_no_problem(signing: SigningSettings) -> None:
-    assert list(key_problems(signing, signs=True)) == []
-    assert list(key_problems(SigningSettings(signing.public_key), signs=False)) == []
+    check_keys(signing, signs=True)
+    check_keys(SigningSettings(signing.public_key), signs=False)
 
 
 @pytest.mark.parametrize(
@@ -497,16 +501,17 @@ def test_unusable_keys_are_named(
         monkeypatch.delenv("KEY_PASSWORD")
     else:
         monkeypatch.setenv("KEY_PASSWORD", password)
-    (problem,) = key_problems(replace(signing, **changes), signs=True)
+    with pytest.raises(SettingsError, match=rf"^registration\.signing\.{key}") as refusal:
+        check_keys(replace(signing, **changes), signs=True)
+    problem = refusal.value.message
     assert "\n" not in problem and PASSWORD not in problem and "wrong words" not in problem
-    assert re.match(rf"registration\.signing\.{key}", problem)
 
 
 def test_keys_that_are_no_pair_are_refused(signing: SigningSettings, key_pair: KeyPair) -> None:
     other = key_pair("another")
     mixed = replace(signing, public_key=other.public_key)
-    (problem,) = key_problems(mixed, signs=True)
-    assert problem.startswith("registration.signing.public_key: ")
+    with pytest.raises(SettingsError, match=r"^registration\.signing\.public_key: "):
+        check_keys(mixed, signs=True)
 
 
 def test_a_private_key_needs_its_public_key() -> None:

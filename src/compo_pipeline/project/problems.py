@@ -139,11 +139,11 @@ def _refusal(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
 
 
 def _signing(run: Run) -> Iterator[str]:
-    from compo_pipeline.versions.signing import key_problems
+    from compo_pipeline.versions.lineage import check_keys
 
     if run.reads("registration"):
         signs = run.writes("registered", "rescored")
-        yield from key_problems(run.settings.registration.signing, signs=signs)
+        yield from _refusal(partial(check_keys, signs=signs), run.settings.registration.signing)
 
 
 def _selecting_items(run: Run) -> Iterator[str]:

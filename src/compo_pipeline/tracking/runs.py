@@ -68,7 +68,7 @@ def configure(settings: TrackingSettings, project_path: Path) -> None:
     Artefacts of a database in a file are stored beside it; a server configures its own place.
 
     Raises:
-        SettingsError: the store does not answer, denies access, or was copied or moved.
+        SettingsError: the store does not answer, or denies access.
     """
     uri = connect(settings, project_path)
     file = local_file(uri)
@@ -88,11 +88,7 @@ def configure(settings: TrackingSettings, project_path: Path) -> None:
 
 
 def connect(settings: TrackingSettings, project_path: Path) -> str:
-    """Set MLflow's store for this process and return its URI.
-
-    Raises:
-        SettingsError: the store is part of a project that was copied or moved.
-    """
+    """Set MLflow's store for this process and return its URI."""
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "false")
     for name, value in _HTTP.items():
@@ -106,11 +102,8 @@ def connect(settings: TrackingSettings, project_path: Path) -> str:
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     file = local_file(uri)
     own = file is not None and file.resolve().is_relative_to(project_path.resolve())
-    if file is not None and own and (moved := _moved_from(file)):
-        raise SettingsError(
-            f"tracking.uri: {file} keeps its artefacts in {', '.join(moved)}: this project was "
-            "copied or moved from there; `compo-pipeline relocate` names the folder beside it"
-        )
+    if file is not None and own:
+        _relocate(file)
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
     return uri
@@ -144,21 +137,18 @@ def _moved_from(file: Path) -> list[str]:
     ]
 
 
-def relocate(settings: TrackingSettings, project_path: Path) -> list[str]:
-    """Make a copied or moved MLflow store name the artefacts beside it; returns the old folders."""
-    file = local_file(settings.uri or _own_store(project_path))
-    if file is None:
-        return []
-    moved = _moved_from(file)
-    for old in moved:
+def _relocate(file: Path) -> None:
+    """Make the store of a copied or moved project name the artefacts beside it."""
+    for old in _moved_from(file):
+        own = file.resolve().parent.as_uri()
+        log.warning("%s named artefacts in %s, and names those in %s from now on", file, old, own)
         with closing(sqlite3.connect(file)) as database, database:
             for table, column in _PLACES:
                 database.execute(
                     f"UPDATE {table} SET {column} = ? || substr({column}, ?) "
                     f"WHERE substr({column}, 1, ?) = ?",
-                    (file.resolve().parent.as_uri(), len(old) + 1, len(old) + 1, f"{old}/"),
+                    (own, len(old) + 1, len(old) + 1, f"{old}/"),
                 )
-    return moved
 
 
 def local_file(uri: str) -> Path | None:

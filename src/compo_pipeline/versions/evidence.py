@@ -87,18 +87,6 @@ class Evidence:
         return sorted(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceTables:
-    """Score rows of a version and of its base model, and the slices of the benchmark items.
-
-    `slices` maps benchmark, subtask and item to names such as `attribute=red`.
-    """
-
-    version: Table[Score]
-    base: Table[Score]
-    slices: dict[tuple[str, str, str], tuple[str, ...]]
-
-
 def write_evidence(
     export: Path,
     evidence: Evidence,
@@ -142,8 +130,12 @@ def read_evidence(export: Path) -> Evidence:
     return parse(Evidence, read_json(export / name), name)
 
 
-def read_tables(export: Path) -> EvidenceTables:
-    """Read the score rows and the items of an exported model's folder.
+def read_tables(
+    export: Path,
+) -> tuple[Table[Score], Table[Score], dict[tuple[str, str, str], tuple[str, ...]]]:
+    """Read the scores of the version and of its base from an exported model's folder, and slices.
+
+    The slices map benchmark, subtask and item to names such as `attribute=red`.
 
     Raises:
         ValueError: a table cannot be read; names the file.
@@ -155,7 +147,7 @@ def read_tables(export: Path) -> EvidenceTables:
         for item in _read_table(folder / _ITEMS_FILE, ScoredItem)
         if item.slices
     }
-    return EvidenceTables(scores.having("model", [VERSION]), scores.having("model", [BASE]), slices)
+    return scores.having("model", [VERSION]), scores.having("model", [BASE]), slices
 
 
 def _read_table(path: Path, row_type: type[Row]) -> Table[Row]:

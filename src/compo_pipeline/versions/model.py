@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -94,8 +94,6 @@ DECODED = 4
 NUMBER_BYTES = 24
 # When the request of this thread runs out of time, in seconds of time.monotonic, and what it had.
 _DEADLINE: ContextVar[tuple[float, int]] = ContextVar("deadline")
-# Whether nobody waits for the answer of this thread's request; a server that knows sets it.
-ENDED: ContextVar[Callable[[], bool]] = ContextVar("ended", default=lambda: False)
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +116,7 @@ class InvalidRequest(RequestError):
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """Size limits of one request; the environment variable COMPO_CLIP_MAX_<NAME> sets each.
+    """Size limits of one request.
 
     Attributes:
         rows: of the table.
@@ -139,26 +137,6 @@ class RequestLimits:
     pixels: int = 50_000_000
     seconds: int = 60
     root: Path | None = None
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> RequestLimits:
-        """Read the limits from environment variables; an unset one gives the default.
-
-        Raises:
-            ValueError: a number or the folder is invalid; names the variable.
-        """
-        given: dict[str, Any] = {}
-        for name in (field.name for field in fields(cls) if field.name != "root"):
-            variable = f"COMPO_CLIP_MAX_{name.upper()}"
-            if value := environment.get(variable):
-                if not value.isdecimal():
-                    raise ValueError(f"{variable} is '{value}', expected a whole number")
-                given[name] = int(value)
-        if root := environment.get("COMPO_CLIP_IMAGE_ROOT"):
-            given["root"] = Path(root).resolve()
-            if not given["root"].is_dir():
-                raise ValueError(f"COMPO_CLIP_IMAGE_ROOT is '{root}', expected a folder")
-        return cls(**given)
 
 
 @dataclass(frozen=True)
@@ -190,7 +168,8 @@ class ImageTextModel(PythonModel):
     def load_context(self, context: PythonModelContext) -> None:
         """Load the open_clip folder that is the artefact `model` of the MLflow model."""
         folder = f"local-dir:{context.artifacts['model']}"
-        limits = RequestLimits.from_environment(os.environ)
+        root = os.environ.get("COMPO_CLIP_IMAGE_ROOT")
+        limits = RequestLimits(root=None if root is None else Path(root).resolve())
         device = os.environ.get("COMPO_CLIP_DEVICE", "auto")
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -501,13 +480,11 @@ def _naming(image: str, row: int) -> Iterator[None]:
 
 
 def check_time() -> None:
-    """Raise an error if the client no longer waits, or the time limit of the request is over.
+    """Raise an error if the time limit of this thread's request is over.
 
     Raises:
-        RequestError: it is not, or has none.
+        RequestError: it is.
     """
-    if ENDED.get()():
-        raise RequestError("nobody waits for the answer", error_code=DEADLINE_EXCEEDED)
     end, seconds = _DEADLINE.get()
     if time.monotonic() > end:
         reason = f"the answer would take more than {seconds} seconds: split the table"

@@ -24,6 +24,7 @@ from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import gate, versions
+from compo_pipeline.versions.evidence import read_tables
 from compo_pipeline.versions.gate import Check
 from compo_pipeline.versions.settings import (
     CHAMPION,
@@ -31,11 +32,7 @@ from compo_pipeline.versions.settings import (
     PromotionSettings,
     SigningSettings,
 )
-from compo_pipeline.versions.verification import (
-    VerifiedFiles,
-    VersionError,
-    verified,
-)
+from compo_pipeline.versions.verification import VerifiedFiles, VersionError, verified
 from compo_pipeline.versions.versions import DECISION_TAG, OUTCOME
 
 Outcome = Literal["promoted", "refused", "unchanged", "rolled back"]
@@ -45,10 +42,6 @@ log = logging.getLogger(__name__)
 
 class PromotionError(PlainError, RuntimeError):
     """Exception: promotion or rollback moved no alias; the message gives the reason."""
-
-
-class Incomparable(PlainError, ValueError):
-    """Exception: scores are of different weights, items, images, code or settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +257,6 @@ def _decide(
     except VersionError as error:
         other = f"; without the alias '{CHAMPION}' a challenger is compared with its base"
         checks = (Check("files", "", False, error.message + (other if champion else "")),)
-    except Incomparable as error:
-        checks = (Check("evidence", "", False, error.message),)
     failed = [
         f"{check.rule} ({check.subject})" if check.subject else check.rule
         for check in checks
@@ -296,53 +287,53 @@ def _judge(
 
     Raises:
         VersionError: a version's files are not those that were registered.
-        Incomparable: the scores are of other weights, were not computed in the same way, or are of
-            items that select.
     """
     with tempfile.TemporaryDirectory() as temporary:
         ours = verified(challenger, Path(temporary) / "challenger", signing)
         theirs = None
         if champion is not None:
             theirs = verified(champion, Path(temporary) / "champion", signing)
-        _require_comparable(ours, theirs, alias)
-        scores = ours.tables()
+        if reason := _incomparable(ours, theirs, alias):
+            return (Check("evidence", "", False, reason),)
+        scores, base, slices = ours.read(read_tables)
         return gate.judge(
-            scores.version,
-            scores.base if theirs is None else theirs.tables().version,
+            scores,
+            base if theirs is None else theirs.read(read_tables)[0],
             ours.evidence.overlaps,
             settings.gate,
             ours.evidence.titles,
-            scores.slices,
+            slices,
             settings.waive,
         )
 
 
-def _require_comparable(ours: VerifiedFiles, theirs: VerifiedFiles | None, alias: str) -> None:
-    """Refuse evidence of other weights, of items that select, or of another way of scoring."""
+def _incomparable(ours: VerifiedFiles, theirs: VerifiedFiles | None, alias: str) -> str | None:
+    """Why the evidence judges nothing: other weights, items that select, other ways of scoring."""
     number, evidence = ours.lineage.version, ours.evidence
     for files, name in ((ours, alias), (theirs, CHAMPION)):
         if files is not None and files.evidence.version != files.lineage.fingerprint:
-            raise Incomparable(
+            return (
                 f"version {files.lineage.version} has scores of other weights than its own, as "
                 f"those of a registration.precision of fp16; {_rescoring_hint(name)}"
             )
     if evidence.selecting:
         named = ", ".join(f"{name} ({key})" for name, key in evidence.selecting.items())
-        raise Incomparable(
+        return (
             f"version {number} was scored on items that select weights or settings: {named}; "
             f"{_rescoring_hint(alias)}"
         )
     if theirs is None and evidence.base != ours.lineage.base_fingerprint:
-        raise Incomparable(
+        return (
             f"version {number} has scores of another base than the one that it was fine-tuned "
             f"from; {_rescoring_hint(alias)}"
         )
     if theirs is not None and (differences := evidence.differences(theirs.evidence)):
-        raise Incomparable(
+        return (
             f"versions {number} and {theirs.lineage.version} were not scored in the same way "
             f"({'; '.join(differences)}); {_rescoring_hint(CHAMPION)}, "
             f"registration.rescore={alias} the challenger"
         )
+    return None
 
 
 def _rescoring_hint(alias: str) -> str:

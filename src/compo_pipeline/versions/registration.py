@@ -32,7 +32,7 @@ from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.run.provenance import UNKNOWN_COMMIT
 from compo_pipeline.storage.hashing import file_hash
 from compo_pipeline.tracking.run_log import RunLog
-from compo_pipeline.versions import signing, versions
+from compo_pipeline.versions import versions
 from compo_pipeline.versions.evidence import read_evidence
 from compo_pipeline.versions.lineage import FILES_TAG, file_digests, files_digest, write_lineage
 from compo_pipeline.versions.materials import Material
@@ -198,7 +198,7 @@ def requirements(folder: Path) -> list[str]:
 
 
 def sign(made: ModelVersion, files: Path, keys: SigningSettings) -> list[Path]:
-    """Write the lineage and, with keys, the signature of a new version's folder.
+    """Check a new version's folder, and write its lineage and, with keys, signature.
 
     Args:
         made: the version, with the tags that the lineage repeats.
@@ -214,10 +214,7 @@ def sign(made: ModelVersion, files: Path, keys: SigningSettings) -> list[Path]:
     """
     refuse_code(files, signed=False)
     load_checked(exported_folder(files), made.tags["fingerprint"])
-    written = [write_lineage(made, files)]
-    if keys.public_key is not None:
-        written.append(signing.sign(files, keys))
-    return written
+    return write_lineage(made, files, keys)
 
 
 def _latest_of_model(client: Any, name: str, tags: Mapping[str, str]) -> ModelVersion | None:

@@ -12,10 +12,11 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import mlflow
 import numpy as np
@@ -31,10 +32,8 @@ from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE, PROBES
 from compo_pipeline.run.compute import choose_device
 from compo_pipeline.storage.untrusted import read_json
-from compo_pipeline.versions import signing as signing_keys
-from compo_pipeline.versions.evidence import Evidence, EvidenceTables, read_evidence, read_tables
-from compo_pipeline.versions.lineage import LINEAGE_FILE, Lineage, check_lineage
-from compo_pipeline.versions.reference import Reference, read_reference
+from compo_pipeline.versions.evidence import Evidence, read_evidence
+from compo_pipeline.versions.lineage import LINEAGE_FILE, Lineage, check_lineage, read_public_key
 from compo_pipeline.versions.settings import SigningSettings
 from compo_pipeline.versions.versions import version_of
 
@@ -47,6 +46,7 @@ TOLERANCE = 1e-4
 # Endings of a version's files. None is a pickle's, and code is in `_CODE` alone.
 _ENDINGS = {"", ".json", ".md", ".model", ".parquet", ".safetensors", ".sig", ".txt", ".yaml"}
 _DIGITS = 16
+_Read = TypeVar("_Read")
 
 
 class VersionError(PlainError, ValueError):
@@ -75,37 +75,16 @@ class VerifiedFiles:
         Raises:
             VersionError: it is not the model that was registered.
         """
-        with self._errors():
-            return load_checked(self.export, self.lineage.fingerprint)
+        return self.read(partial(load_checked, registered=self.lineage.fingerprint))
 
-    def tables(self) -> EvidenceTables:
-        """Read the score rows of the version and of its base from the evidence.
-
-        Raises:
-            VersionError: they cannot be read.
-        """
-        with self._errors():
-            return read_tables(self.export)
-
-    def reference(self) -> Reference:
-        """Read the reference sample.
+    def read(self, reader: Callable[[Path], _Read]) -> _Read:
+        """What a function such as `read_tables` reads of the exported folder.
 
         Raises:
             VersionError: it cannot be read.
-            SettingsError: there is none.
         """
-        with self._errors():
-            reference = read_reference(self.export)
-        if not len(reference.images):
-            raise SettingsError(
-                f"registration.reference_rows: {self.lineage.name} version {self.lineage.version} "
-                "has no reference sample; set it above 0 and `kedro run --pipeline=rescore`, which "
-                "registers the version again with one, or register another version"
-            )
-        return reference
-
-    def _errors(self) -> AbstractContextManager[None]:
-        return _version_errors(self.lineage.name, self.lineage.version, self.folder)
+        with _version_errors(self.lineage.name, self.lineage.version, self.folder):
+            return reader(self.export)
 
 
 def verified(version: ModelVersion, folder: Path, signing: SigningSettings) -> VerifiedFiles:
@@ -123,12 +102,11 @@ def verified(version: ModelVersion, folder: Path, signing: SigningSettings) -> V
         VersionError: a file is missing, changed, added or cannot be read; names version and file.
         SettingsError: the public key cannot be used.
     """
+    key = read_public_key(signing)
     with _version_errors(version.name, version.version, folder):
         files = download(f"models:/{version.name}/{version.version}", folder)
-        if signing.public_key is not None:
-            signing_keys.check(files, signing.public_key)
-        refuse_code(files, signed=signing.public_key is not None)
-        lineage = check_lineage(version, files)
+        refuse_code(files, signed=key is not None)
+        lineage = check_lineage(version, files, key)
         export = exported_folder(files)
         return VerifiedFiles(files, export, lineage, read_evidence(export))
 
@@ -180,8 +158,6 @@ def _version_errors(name: str, number: int | str, folder: Path) -> Iterator[None
     """Context manager: errors about a version's files become a VersionError that names it."""
     try:
         yield
-    except signing_keys.SigningError:
-        raise
     except Exception as error:
         # Damaged files raise errors of several libraries.
         reason = error.message if isinstance(error, PlainError) else str(error)
