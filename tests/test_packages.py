@@ -154,8 +154,10 @@ OWN = {
 }
 
 
-def test_a_package_s_data_are_made_read_and_edited(kedro: Run, workspace: Path) -> None:
-    done = kedro("raw,ingest,validation,counterfactuals", **OWN)
+def test_a_package_s_data_are_made_edited_and_trained_on(kedro: Run, workspace: Path) -> None:
+    more = {"model__name": "squares-base", "training__max_steps": "1", "training__batch_size": "2"}
+    more |= {"training__validation__every": "null", "evaluation__control": "false"}
+    done = kedro("raw,ingest,validation,foils,counterfactuals,views,training", **OWN, **more)
     assert done.returncode == 0, done.stdout + done.stderr
     source = json.loads((workspace / "data/02_intermediate/squares/source.json").read_text())
     assert source["format"] == "squares" and list(source["splits"]) == ["train", "val", "test"]
@@ -164,22 +166,11 @@ def test_a_package_s_data_are_made_read_and_edited(kedro: Run, workspace: Path) 
     assert len(made) == 2 * 4
 
 
-def test_a_package_s_base_model_is_loaded_by_its_name(kedro: Run) -> None:
-    done = kedro(
-        "raw,ingest,validation,foils,counterfactuals,views,training",
-        **OWN,
-        model__name="sqares-base",
-    )
-    assert done.returncode == 1 and "did you mean 'squares-base'?" in done.stderr
-    more = {"model__name": "squares-base", "training__max_steps": "1", "training__batch_size": "2"}
-    more |= {"training__validation__every": "null", "evaluation__control": "false"}
-    done = kedro("raw,ingest,validation,foils,counterfactuals,views,training", **OWN, **more)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_package_s_edits_are_refused_for_other_data(kedro: Run) -> None:
+def test_what_does_not_fit_a_package_is_refused_at_once(kedro: Run) -> None:
     own = {"caption_editor": "squares", "image_generator": "null"}
     own = {f"counterfactuals__{key}": value for key, value in own.items()}
-    done = kedro("raw,ingest,validation,counterfactuals", method="sparcl", **own)
+    chain = "raw,ingest,validation,counterfactuals,views,training"
+    done = kedro(chain, method="sparcl", model__name="sqares-base", **own)
     assert done.returncode == 1
+    assert "did you mean 'squares-base'?" in done.stderr
     assert "'squares' is for data of the format squares, got scenes" in done.stderr

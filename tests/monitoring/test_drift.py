@@ -32,7 +32,7 @@ RNG = np.random.default_rng(0)
 
 
 def report(window: PairRows, reference: PairRows, seed: int = 0) -> dict[str, FigureDrift]:
-    found = measure_drift(compare_rows(window, reference, seed), seed, permutations=199)
+    found = measure_drift(compare_rows(window, reference, seed), seed, permutations=99)
     assert [each.name for each in found] == list(FIGURES)
     return {each.name: each for each in found}
 
@@ -161,8 +161,8 @@ def test_margins_are_over_the_best_other_text(draw: Draw) -> None:
 
 
 def test_the_alarm_keeps_its_level(draw: Draw) -> None:
-    alarms = sum(bool(drifted(draw(60, 2 * k), draw(240, 2 * k + 1), k)) for k in range(120))
-    low, high = stats.binom.interval(0.999, 120, 0.05)
+    alarms = sum(bool(drifted(draw(40, 2 * k), draw(120, 2 * k + 1), k)) for k in range(100))
+    low, high = stats.binom.interval(0.999, 100, 0.05)
     assert low <= alarms <= high
 
 

@@ -24,7 +24,7 @@ from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.settings import ServingSettings
 from compo_pipeline.versions import model
-from compo_pipeline.versions.model import RequestError, Vectors
+from compo_pipeline.versions.model import Vectors
 
 
 class Doubling:
@@ -106,28 +106,6 @@ def test_a_fault_after_the_pass_ends_the_request() -> None:
     encoder.release.set()
     with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="1 inputs"):
         ask(Batcher(encoder, 64, observe), pool, 1).result(60)
-
-
-def test_a_request_that_has_ended_is_not_computed() -> None:
-    encoder = Doubling()
-    batcher = Batcher(encoder, 64, lambda _: None)
-    left = threading.Event()
-
-    def leaving() -> Vectors:
-        model.ENDED.set(left.is_set)
-        model._DEADLINE.set((time.monotonic() + 600, 600))
-        return batcher(torch.ones(1, 1))
-
-    with ThreadPoolExecutor(8) as pool:
-        first = ask(batcher, pool, 1)
-        second = pool.submit(leaving)
-        until(lambda: bool(batcher._waiting))
-        left.set()
-        encoder.release.set()
-        with pytest.raises(RequestError, match="nobody waits"):
-            second.result(60)
-        assert first.result(60).item() == 2
-    assert encoder.sizes == [1]
 
 
 def served(tiny_clip: Path, settings: ServingSettings) -> tuple[Deployment, TestClient]:

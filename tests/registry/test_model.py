@@ -144,15 +144,6 @@ def test_oversize_is_refused_unread(
         read_image(value, RequestLimits(bytes=50, root=tmp_path))
 
 
-def test_limits_come_from_the_environment(tmp_path: Path) -> None:
-    given = {"COMPO_CLIP_MAX_ROWS": "3", "COMPO_CLIP_IMAGE_ROOT": str(tmp_path), "OTHER": "x"}
-    assert RequestLimits.from_environment(given) == RequestLimits(rows=3, root=tmp_path)
-    with pytest.raises(ValueError, match="COMPO_CLIP_MAX_PIXELS is 'many'"):
-        RequestLimits.from_environment({"COMPO_CLIP_MAX_PIXELS": "many"})
-    with pytest.raises(ValueError, match="COMPO_CLIP_IMAGE_ROOT is '/nowhere', expected a folder"):
-        RequestLimits.from_environment({"COMPO_CLIP_IMAGE_ROOT": "/nowhere"})
-
-
 def test_rows_keep_their_order_and_equal_images_are_decoded_once(
     served: model.ImageTextModel, tiny_clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,12 +232,12 @@ def test_an_image_of_a_path_is_hashed_as_one_that_is_sent(
 
 
 def test_a_share_of_the_requests_is_logged(served: Callable[..., Logging]) -> None:
-    """With p = 0.25 and 200 requests, 20 to 80 are 5 deviations on either side of 50."""
+    """With p = 0.25 and 80 requests, 1 to 39 are nearly 5 deviations on either side of 20."""
     server = served(share=0.25)
-    for _ in range(200):
+    for _ in range(80):
         server.ask({"text": "a"}, {"text": "b"}, task="embed")
     found = Counter(row["request"] for row in server.rows())
-    assert 20 < len(found) < 80 and set(found.values()) == {2}
+    assert 0 < len(found) < 40 and set(found.values()) == {2}
 
 
 def test_a_full_queue_drops_and_counts(
@@ -397,13 +397,13 @@ def test_the_same_request_many_times_takes_no_memory(served: Callable[..., Loggi
         return tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()
-    before = add(20)
-    grown = add(80) - before
+    before = add(10)
+    grown = add(40) - before
     tracemalloc.stop()
     log.close()
-    assert grown < 1_000_000, "the embeddings of 8,000 rows have 4 MB"
+    assert grown < 500_000, "the embeddings of 4,000 rows have 2 MB"
     found = logged(server.folder)
-    assert len(found) == 10_000 and len({row["image_hash"] for row in found}) == 1
+    assert len(found) == 5_000 and len({row["image_hash"] for row in found}) == 1
 
 
 SERVER = """

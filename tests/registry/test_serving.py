@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ import pandas
 import pytest
 import torch
 import uvicorn
-from click import ClickException
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,12 +83,13 @@ def server(
     mlflow.pyfunc.save_model(folder, **logged(tiny_clip))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COMPO_CLIP_IMAGE_ROOT", str(root))
-        for name, limit in LIMITS.items():
-            patch.setenv(f"COMPO_CLIP_MAX_{name.upper()}", str(limit))
         patch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
         # The server marks the process as its own.
         patch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")
-        app = scoring_server.init(mlflow.pyfunc.load_model(str(folder)))
+        served = mlflow.pyfunc.load_model(str(folder))
+        python_model: Any = served.unwrap_python_model()
+        python_model.limits = replace(python_model.limits, **LIMITS)
+        app = scoring_server.init(served)
     return TestClient(app)
 
 
@@ -175,8 +175,7 @@ def test_nothing_of_a_request_is_dropped_in_silence(server: TestClient) -> None:
     misspelt = {"dataframe_records": payload(*ROWS)["dataframe_records"], "parms": {}}
     response = server.post("/invocations", json=misspelt)
     assert response.status_code == 400
-    expected = "the keys parms are unknown, expected dataframe_records and params"
-    assert response.json()["message"] == expected
+    assert response.json()["message"].startswith("parms: ")
 
 
 @pytest.mark.parametrize("server", ["serve"], indirect=True)
@@ -513,16 +512,6 @@ def test_whoever_writes_a_large_body_to_its_end_gets_the_answer(
             assert received(connection).status == 200
 
 
-def test_whoever_asks_before_writing_a_large_body_is_refused_at_once(
-    live: tuple[str, int],
-) -> None:
-    with sent(live, 30_000_000, [], "expect: 100-continue") as connection:
-        response = received(connection)
-        assert response.status == 413 and response.headers["connection"] == "close"
-        response.read()
-        assert connection.recv(1) == b""
-
-
 def test_a_long_header_is_not_read_to_its_end(live: tuple[str, int]) -> None:
     def ask(header: int) -> bytes:
         with socket.create_connection(live, timeout=60) as connection:
@@ -535,34 +524,6 @@ def test_a_long_header_is_not_read_to_its_end(live: tuple[str, int]) -> None:
     assert b" 200 " in ask(50_000)
     with pytest.raises(ConnectionError):
         ask(60_000_000)
-
-
-def test_work_for_clients_that_left_is_dropped(
-    live: tuple[str, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    decoded, release = [], threading.Event()
-
-    def slow(value: str, limits: RequestLimits) -> Image.Image:
-        decoded.append(value)
-        release.wait(60)
-        return Image.new("RGB", (40, 40))
-
-    monkeypatch.setattr(model, "read_image", slow)
-    body = json.dumps(payload(*ROWS, texts=TEXTS)).encode()
-    connections = [sent(live, len(body), [body]) for _ in range(40)]
-    end = time.monotonic() + 60
-    while len(decoded) < model.DECODED and time.monotonic() < end:
-        time.sleep(0.01)
-    for connection in connections:
-        connection.close()
-    while caplog.text.count("400, the client left") < 40 and time.monotonic() < end:
-        time.sleep(0.01)
-    release.set()
-    with sent(live, len(body), [body]) as connection:
-        assert received(connection).status == 200
-    # One image of each request that had begun, and those of the last one.
-    assert len(decoded) == model.DECODED + len(ROWS)
 
 
 def test_observers_get_what_was_answered_and_cannot_fail_a_request(
@@ -661,18 +622,6 @@ def test_an_answer_and_the_log_have_the_same_id(
     answered = client.post("/invocations", json=payload({"text": "x"}, task="embed"))
     for response in (refused, answered):
         assert f"request {response.headers['x-request-id']}: {response.status_code}" in caplog.text
-
-
-def test_a_busy_port_is_reported_in_one_line() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(
-            ClickException, match=rf"^--host, --port: cannot listen on 127.0.0.1:{port} \("
-        ):
-            serving.require_free("127.0.0.1", port)
-    serving.require_free("127.0.0.1", port)
 
 
 def test_an_image_root_may_be_relative(

@@ -1,10 +1,6 @@
-"""What a server tells of itself: metrics, lines of its log in JSON, spans."""
+"""Prometheus metrics of a server."""
 
-import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -12,11 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from compo_pipeline.models.loading import load
 from compo_pipeline.serving import server as serving
-from compo_pipeline.serving import telemetry
 from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Exchange, Served
 from compo_pipeline.serving.settings import ServingSettings
-from compo_pipeline.versions.model import ImageTextModel
 
 GOOD = {
     "dataframe_records": [{"text": "a cat"}, {"text": "a dog"}],
@@ -52,7 +46,7 @@ def test_metrics_count_requests_rows_and_passes(deployment: Deployment) -> None:
     assert found["compo_requests_total", "400", "none"] == 1
     assert found["compo_rows_total", "embed"] == 6
     assert found["compo_request_seconds_count", "embed"] == 3
-    assert found[("compo_queue_requests",)] == 0
+    assert found[("compo_running_requests",)] == 0
     assert found["compo_batch_items_sum", "text"] == 2, "the texts are known from the first one"
     assert found[("process_resident_memory_bytes",)] > 1e6
     served = deployment.current.served
@@ -71,46 +65,6 @@ def test_each_application_has_metrics_of_its_own(tiny_clip: Path) -> None:
     one.post("/invocations", json=GOOD)
     assert ("compo_requests_total", "200", "embed") in samples(one)
     assert ("compo_requests_total", "200", "embed") not in samples(other)
-
-
-@pytest.fixture
-def root_handlers() -> Iterator[None]:
-    root = logging.getLogger()
-    before = list(root.handlers)
-    yield
-    root.handlers = before
-
-
-@pytest.mark.usefixtures("root_handlers")
-def test_lines_of_the_log_are_objects_with_the_id_of_their_request(
-    deployment: Deployment,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    caplog.set_level("INFO", "compo_pipeline")
-    telemetry.log_json()
-    client = TestClient(serving.build(deployment))
-    answered = client.post("/invocations", json=GOOD)
-    refused = client.post("/invocations", json={})
-
-    def fault(*_: Any) -> None:
-        raise RuntimeError("two\nlines")
-
-    monkeypatch.setattr(ImageTextModel, "_answer", fault)
-    failed = client.post("/invocations", json=GOOD)
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    lines = [line for line in lines if line["logger"].startswith("compo_pipeline")]
-    ends = [line for line in lines if "status" in line]
-    assert [(line["request"], line["status"], line["task"]) for line in ends] == [
-        (answered.headers["x-request-id"], 200, "embed"),
-        (refused.headers["x-request-id"], 400, "none"),
-        (failed.headers["x-request-id"], 500, "none"),
-    ]
-    assert all(line["level"] == "INFO" and line["seconds"] > 0 and line["time"] for line in ends)
-    (fault_line,) = [line for line in lines if "exc_info" in line]
-    assert fault_line["request"] == failed.headers["x-request-id"]
-    assert "two\nlines" in fault_line["exc_info"]
 
 
 def test_the_exchange_of_what_cannot_be_read_has_no_task(deployment: Deployment) -> None:

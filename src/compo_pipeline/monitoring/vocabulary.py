@@ -7,26 +7,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy import special
 
 from compo_pipeline.evaluation.contamination import normalise_text
 from compo_pipeline.evaluation.statistics import holm
-from compo_pipeline.storage.records import Parse
 
 FEWEST_TEXTS = 5
 """Texts of different images that a word needs to be compared."""
-MOST_PARSED = 5000
-PARTS = {
-    "ADJ": "attributes",
-    "VERB": "actions",
-    "ADP": "relations",
-    "NOUN": "things",
-    "PROPN": "names",
-}
-"""Parts of speech whose words are listed, and what they are called on the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +44,11 @@ class NewWord:
 
     Attributes:
         word: in lower case.
-        part: of speech, a value of `PARTS`.
         texts: of different images that have it.
         example: one of these.
     """
 
     word: str
-    part: str
     texts: int
     example: str
 
@@ -111,33 +99,16 @@ def word_shifts(texts: Sequence[str], counts: Mapping[str, int], alpha: float) -
     return sorted(tested, key=lambda each: (each.p, each.word))
 
 
-def new_words(
-    texts: Sequence[str],
-    counts: Mapping[str, int],
-    parses: Callable[[Iterable[str]], Mapping[str, Parse]],
-) -> list[NewWord]:
+def new_words(texts: Sequence[str], counts: Mapping[str, int]) -> list[NewWord]:
     """Words of the logged texts that no training caption has, the most frequent first.
 
     Args:
-        texts: one of each image; at most `MOST_PARSED` of those that have new words are parsed.
+        texts: one of each image.
         counts: number of each word in the training captions.
-        parses: of texts.
     """
-
-    def is_new(text: str) -> bool:
-        return any(word not in counts for word in normalise_text(text).split())
-
-    unseen = [text for text in texts if is_new(text)]
-    parsed = parses(dict.fromkeys(unseen[:MOST_PARSED]))
-    having: dict[tuple[str, str], list[str]] = {}
-    for text in unseen[:MOST_PARSED]:
-        parse = parsed[text]
-        own = {
-            (word.lower(), PARTS[part])
-            for word, part in zip(parse.words, parse.upos, strict=True)
-            if part in PARTS and is_new(word)
-        }
-        for key in own:
-            having.setdefault(key, []).append(text)
-    new = (NewWord(word, part, len(own), own[0]) for (word, part), own in having.items())
-    return sorted(new, key=lambda each: (-each.texts, each.part, each.word))
+    having: dict[str, list[str]] = {}
+    for text in texts:
+        for word in set(normalise_text(text).split()) - counts.keys():
+            having.setdefault(word, []).append(text)
+    new = (NewWord(word, len(own), own[0]) for word, own in having.items())
+    return sorted(new, key=lambda each: (-each.texts, each.word))

@@ -12,7 +12,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -47,9 +47,6 @@ _COLUMNS = (
     "unknown_words",
     "caption",
 )
-_HASH = "^[0-9a-f]{16}$"
-_LENGTH = 1e-2  # of embeddings, differs from 1 by at most this
-_END = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,13 +151,10 @@ def read_window(
     )
     chosen, sizes = _draw_clusters(usable, settings.rows)
     read = sum(map(len, chosen))
-    future = sum(len(batch) for batch in read_requests(folder, now, _END, ("time",)))
-    if future:
-        left_out["time in the future"] = future
     if unread := sizes.total() - read:
         left_out["not drawn (monitoring.rows), or one of many of an image"] = unread
     if not read:
-        others = ", ".join(f"{reason}: {count}" for reason, count in left_out.items()) or "none"
+        others = ", ".join(f"{reason}: {count}" for reason, count in (+left_out).items()) or "none"
         raise SettingsError(
             f"monitoring.window_hours: {folder} has no request that this version answered from "
             f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC (left out: {others}); the "
@@ -188,7 +182,7 @@ def read_window(
         hashes=np.array(table["image_hash"].to_pylist(), dtype=object),
         clusters=numbers,
         sizes=np.array([sizes[name] for name in names]),
-        left_out=dict(left_out),
+        left_out=dict(+left_out),
     )
 
 
@@ -214,25 +208,14 @@ def _usable_rows(
     batch: pa.RecordBatch, fingerprint: str, width: int, left_out: Counter[str]
 ) -> pa.RecordBatch:
     """Rows that these weights answered and that have an embedding; counts all others by reason."""
-    own = pc.equal(batch.column("fingerprint"), fingerprint)
-    left_out["answered by another model"] += len(batch) - (pc.sum(own).as_py() or 0)
-    batch = batch.filter(own)
-    sound = np.ones(len(batch), dtype=bool)
-    some = np.zeros(len(batch), dtype=bool)
-    for name in ("image", "text"):
-        column = batch.column(name)
-        there = ~np.asarray(column.is_null())
-        vectors = _embeddings(column, width)
-        lengths = np.linalg.norm(vectors, axis=1)
-        sound &= ~there | (np.abs(lengths - 1) <= _LENGTH)
-        some |= there
-    hashes = pc.match_substring_regex(batch.column("image_hash"), _HASH)
-    sound &= np.asarray(pc.fill_null(hashes, True))
-    left_out["no embedding"] += int((sound & ~some).sum())
-    left_out["damaged"] += int((~sound).sum())
-    for reason in [reason for reason, count in left_out.items() if not count]:
-        del left_out[reason]
-    return batch.filter(pa.array(sound & some))
+    own = pc.equal(batch["fingerprint"], fingerprint)
+    # Of the reference's width.
+    there = [pc.equal(pc.list_value_length(batch[name]), width) for name in ("image", "text")]
+    usable = pc.and_(own, pc.or_(*(pc.fill_null(each, False) for each in there)))
+    count = pc.sum(own).as_py() or 0
+    left_out["answered by another model"] += len(batch) - count
+    left_out["no embedding"] += count - (pc.sum(usable).as_py() or 0)
+    return batch.filter(usable)
 
 
 def _embeddings(column: pa.Array | pa.ChunkedArray, width: int) -> NDArray[np.float32]:

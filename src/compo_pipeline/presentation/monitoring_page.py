@@ -141,12 +141,9 @@ def _word_sections(report: Mapping[str, Any]) -> Iterator[pages.Section]:
             ][:_SHOWN],
         )
     yield pages.Table(
-        ("never in training", "kind", "images", "example"),
-        [
-            (one["word"], one["part"], one["texts"], one["example"])
-            for one in report["new_words"][:_SHOWN]
-        ],
-        ["kind", "example"],
+        ("never in training", "images", "example"),
+        [(one["word"], one["texts"], one["example"]) for one in report["new_words"][:_SHOWN]],
+        ["example"],
     )
 
 

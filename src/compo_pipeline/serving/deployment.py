@@ -137,44 +137,33 @@ class Follower:
         self._reloads = deployment.metrics.reloads
         self._signing, self._device, self._name, self._alias = signing, device, name, alias
         self._followed: Replaceable = challenger or deployment
-        self._role, self._does = (
-            (CHAMPION, "answers") if challenger is None else ("challenger", "is tried")
-        )
-        # What could not be followed, and when that version is tried again.
-        self._problem: tuple[int | None, str] | None = None
-        self._next = 0.0
+        self._role = CHAMPION if challenger is None else "challenger"
+        self._refused, self._next = 0, 0.0  # a version, and when it is tried again
 
     def look(self) -> None:
         """Load the version that the alias names, unless it is served; errors are only logged."""
-        version = None
-        current = self._followed.current.served
+        version, current = None, self._followed.current.served
         try:
             found = versions.find(self._name, self._alias, None)
             version = int(found.version)
-            if version == current.version:
-                self._problem = None
-                return
-            tried = self._problem is not None and self._problem[0] == version
-            if tried and time.monotonic() < self._next:
+            waits = version == self._refused and time.monotonic() < self._next
+            if version == current.version or waits:
                 return
             use_one_core()
             self._followed.swap(*load_version(found, self._signing, self._device))
         except Exception as error:
-            reason = error.message if isinstance(error, PlainError) else repr(error)
-            if (version, reason) != self._problem:
-                log.error(
-                    "serving.reload_seconds: %s version %s stays, as the alias %s cannot be "
-                    "followed: %s",
-                    *(current.model, current.version, self._alias, reason),
-                    exc_info=None if isinstance(error, PlainError) else error,
-                )
-            self._problem, self._next = (version, reason), time.monotonic() + _RETRY
+            log.error(
+                "serving.reload_seconds: %s version %s stays, as the alias %s cannot be followed: "
+                "%s",
+                *(current.model, current.version, self._alias),
+                error.message if isinstance(error, PlainError) else repr(error),
+                exc_info=None if isinstance(error, PlainError) else error,
+            )
+            self._refused, self._next = version or 0, time.monotonic() + _RETRY
             outcome = "unreachable" if version is None else "refused"
         else:
-            self._problem, outcome = None, "served"
-            log.info(
-                "%s version %d %s from now on (%s)", self._name, version, self._does, self._alias
-            )
+            outcome = "served"
+            log.info("%s version %d is the %s from now on", self._name, version, self._role)
         self._reloads.labels(self._role, outcome).inc()
 
 

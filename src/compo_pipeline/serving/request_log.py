@@ -80,7 +80,7 @@ class RequestLog:
         self._rows: dict[str, dict[str, list[Any]]] = {}  # columns of a file, by hour
         self._size = self._files = 0
         self._line = float("-inf")
-        self._worker = Worker(self._add_rows, self._flush, settings.flush_seconds, _QUEUE)
+        self._worker = Worker(self._add_rows, _QUEUE, self._flush, settings.flush_seconds)
         self.close = self._worker.close
 
     def __call__(self, exchange: Exchange) -> None:

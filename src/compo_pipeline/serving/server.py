@@ -10,17 +10,13 @@ from __future__ import annotations
 import asyncio
 import csv
 import logging
-import socket
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from contextvars import copy_context
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -29,21 +25,19 @@ import torch
 from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from compo_pipeline.configuration.settings import PlainError, SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import load
 from compo_pipeline.run.compute import choose_device, use_cores, use_one_core
-from compo_pipeline.serving import telemetry
-from compo_pipeline.serving.challenger import Shadow, Trial
+from compo_pipeline.serving.challenger import Shadow, shadow_of
 from compo_pipeline.serving.deployment import Deployment, Follower, load_version
 from compo_pipeline.serving.exchange import Exchange, Observer, Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import ServingSettings
 from compo_pipeline.serving.table import JSON, Refusal, read_table, write_answer
-from compo_pipeline.serving.telemetry import REQUEST
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import versions
-from compo_pipeline.versions.model import ENDED, RequestError
+from compo_pipeline.versions.model import RequestError
 from compo_pipeline.versions.reference import read_words
 from compo_pipeline.versions.settings import CHAMPION, RegistrationSettings
 
@@ -56,7 +50,6 @@ if TYPE_CHECKING:
 _THREADS = 16
 _SWITCH = 0.0005  # seconds
 _HEADER = 65_536  # bytes of a request's line and header
-_LEFT = "the client left"
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +63,8 @@ def run(
     version: int | None,
     host: str,
     port: int,
-    trial: Trial | None = None,
+    shadow: str | None = None,
+    share: float = 0.1,
 ) -> None:
     """Serve a registered version, or an exported model, over HTTP until interrupted.
 
@@ -84,18 +78,15 @@ def run(
         version: its number, instead of an alias.
         host: address to listen on.
         port: likewise.
-        trial: a challenger in shadow beside it.
+        shadow: alias or number of a challenger that is asked besides.
+        share: share of the requests that it is asked.
 
     Raises:
         SettingsError: there is no such version.
         VersionError: its files are not those that were registered.
-        PlainError: the address cannot be listened on.
     """
     import uvicorn
 
-    require_free(host, port)
-    if settings.log_format == "json":
-        telemetry.log_json()
     device = str(choose_device(settings.device, key="serving.device"))
     use_cores()
     threads = torch.get_num_threads()
@@ -122,19 +113,20 @@ def run(
         found = versions.find(name, alias or "", version, None if model is None else "--model")
         loaded, served, words = load_version(found, registration.signing, device)
     deployment = Deployment(loaded, served, settings, words=words, threads=threads)
-    request_log = shadow = None
+    observers: list[RequestLog | Shadow] = []
     followers: list[Follower | None] = []
+    tried = None
     if version is None and alias and settings.reload_seconds:
         signing = registration.signing
         followers.append(Follower(deployment, signing, served.model, alias, device))
     if settings.log.folder is not None:
-        request_log = RequestLog(settings.log, settings.log.folder, deployment.metrics.dropped)
-    if trial is not None:
-        shadow, follower = trial.load(deployment, registration, device)
+        observers.append(RequestLog(settings.log, settings.log.folder, deployment.metrics.dropped))
+    if shadow is not None:
+        tried, follower = shadow_of(shadow, share, deployment, registration, device)
+        observers.append(tried)
         followers.append(follower)
-    observers = [each for each in (request_log, shadow) if each is not None]
     at_end = [observer.close for observer in observers]
-    application = build(deployment, observers, [*filter(None, followers)], shadow, at_end)
+    application = build(deployment, observers, [*filter(None, followers)], tried, at_end)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
     uvicorn.run(application, host=host, port=port, **server_options(settings))
@@ -226,20 +218,19 @@ class Invocations:
 
         start = time.monotonic()
         exchange = Exchange(uuid4().hex[:12], self._deployment.current)
-        REQUEST.set(exchange.id)
         try:
-            response = Response(await self._answer(request, exchange), media_type=JSON)
+            with self._metrics.running.track_inprogress():
+                response = Response(await self._answer(request, exchange), media_type=JSON)
         except Refusal as refusal:
             exchange.refusal = reason = str(refusal)
             error = {"error_code": refusal.code, "message": reason, "request_id": exchange.id}
             response = JSONResponse(error, refusal.status)
-            if refusal.unread:
+            if refusal.status == 504:  # perhaps not read to its end
                 response.headers["connection"] = "close"
         exchange.status, exchange.seconds = response.status_code, time.monotonic() - start
         exchange.time = datetime.now(UTC)
-        extra = {"status": exchange.status, "task": exchange.task, "seconds": exchange.seconds}
         reason = exchange.refusal or f"{exchange.seconds:.3f} s"
-        log.info("request %s: %d, %s", exchange.id, exchange.status, reason, extra=extra)
+        log.info("request %s: %d, %s", exchange.id, exchange.status, reason)
         response.headers["x-request-id"] = exchange.id
         if exchange.served.version is not None:
             response.headers["x-model-version"] = str(exchange.served.version)
@@ -249,90 +240,39 @@ class Invocations:
         return response
 
     async def _answer(self, request: Request, exchange: Exchange) -> str:
-        """Read a request and answer it in a thread, within `limits.seconds`."""
-        seconds = self._settings.limits.seconds
+        """Read a request and answer it in a thread, within `limits.seconds`.
+
+        One that has not begun by then is taken from the queue; one that is computed ends at its
+        next image or batch.
+        """
+        seconds, loop = self._settings.limits.seconds, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(seconds):
                 body = await _read_body(request, self._settings.body)
                 kind = request.headers.get("content-type", "")
-                return await self._compute(request, partial(_answer, exchange, body, kind))
+                return await loop.run_in_executor(self._pool, _answer, exchange, body, kind)
         except TimeoutError:
             reason = f"no answer within {seconds} seconds: split the table, or try later"
-            raise Refusal(504, reason, "DEADLINE_EXCEEDED", unread=True) from None
-
-    async def _compute(self, request: Request, answer: Callable[[threading.Event], str]) -> str:
-        """Compute the answer to a request in a thread, and cancel it if the client disconnects.
-
-        At the end, for whatever reason, one that waits for a thread is taken from the queue, and
-        one that is computed ends at its next image or batch.
-        """
-        ended, queue = threading.Event(), self._metrics.queue
-
-        def begun() -> str:
-            queue.dec()
-            return answer(ended)
-
-        queue.inc()
-        work = self._pool.submit(copy_context().run, begun)
-        result = asyncio.wrap_future(work)
-        leaving = asyncio.ensure_future(_wait_for_disconnect(request))
-        try:
-            await asyncio.wait((result, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not result.done():
-                raise Refusal(400, _LEFT)
-            return result.result()
-        finally:
-            ended.set()
-            if work.cancel():
-                queue.dec()
-            result.cancel()
-            leaving.cancel()
-
-
-def require_free(host: str, port: int) -> None:
-    """Check that the server can listen on host and port, before models are loaded.
-
-    Raises:
-        PlainError: it is in use, or not of this machine.
-    """
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        socket.create_server((host, port), family=family).close()
-    except OSError as error:
-        raise PlainError(
-            f"--host, --port: cannot listen on {host}:{port} ({error.strerror}); give another "
-            "port, or 127.0.0.1 or 0.0.0.0 as host"
-        ) from None
+            raise Refusal(504, reason, "DEADLINE_EXCEEDED") from None
 
 
 async def _read_body(request: Request, limit: int) -> bytes:
     """Read a request's body; a body over the limit is read to its end and refused.
 
-    A client that still writes when its connection is closed does not see the answer. One that waits
-    for permission to write (`Expect`) gets none.
+    A client that still writes when its connection is closed does not see the answer.
     """
     from starlette.requests import ClientDisconnect
 
-    reason = f"the body has more than {limit} bytes: split the table"
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > limit and "expect" in request.headers:
-        raise Refusal(413, reason, unread=True)
     body = bytearray()
     try:
         async for chunk in request.stream():
             if len(body) <= limit:
                 body += chunk
     except ClientDisconnect:
-        raise Refusal(400, _LEFT) from None
+        raise Refusal(400, "the client left") from None
     if len(body) > limit:
-        raise Refusal(413, reason)
+        raise Refusal(413, f"the body has more than {limit} bytes: split the table")
     return bytes(body)
-
-
-async def _wait_for_disconnect(request: Request) -> None:
-    """Wait until the client of a request closes its connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _call_observers(observers: Sequence[Observer], exchange: Exchange) -> None:
@@ -348,14 +288,12 @@ def _answer(
     exchange: Exchange,
     body: bytes,
     content_type: str,
-    ended: threading.Event,
 ) -> str:
     """Parse a request's body and compute the answer, as JSON in the format of MLflow's server.
 
     Raises:
         Refusal: for whatever keeps the request from an answer.
     """
-    ENDED.set(ended.is_set)
     model = exchange.deployed.model
     table, params = read_table(body, content_type, model.limits.rows)
     exchange.table, exchange.params = table, params

@@ -75,8 +75,6 @@ class ServingSettings:
     """Bytes of embeddings of the texts that were asked last; 0: none are cached."""
     reload_seconds: NonNegativeFloat = 30.0
     """Seconds between two looks at whether the served alias names another version; 0: no look."""
-    log_format: Literal["text", "json"] = "text"
-    """json: each line of the log is a JSON object, with the id of its request."""
     limits: ServingLimits = field(default_factory=ServingLimits)
     """Of one request."""
     log: RequestLogSettings = field(default_factory=RequestLogSettings)

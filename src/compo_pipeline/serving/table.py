@@ -5,41 +5,72 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 _COLUMNS = ("image", "text")
-# Keys of a table in JSON, and what they hold.
-_RECORDS = "expected a list of rows, each an object such as {'image': ..., 'text': ...}"
-_FORMS = {
-    "dataframe_records": _RECORDS,
-    "dataframe_split": "expected {'columns': [...], 'data': [[...], ...]}, a list for each row",
-    "inputs": f"{_RECORDS}, or an object of columns, each a list of as many cells",
-    "instances": _RECORDS,
-}
 # Not MLflow's third, Parquet: a small file can unpack to more than the memory.
 JSON, CSV = "application/json", "text/csv"
 _REASON = 500
 _encoded = json.JSONEncoder().encode
 
 
+_Rows: TypeAlias = list[dict[str, Any]]
+
+
+class _Split(BaseModel):
+    """A table as column names and rows of cells."""
+
+    columns: list[Any]
+    data: list[list[Any]]
+
+
+class RequestBody(BaseModel):
+    """A request in one of MLflow's JSON forms."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dataframe_records: _Rows | None = None
+    dataframe_split: _Split | None = None
+    inputs: _Rows | dict[str, list[Any]] | None = Field(None, union_mode="left_to_right")
+    instances: _Rows | None = None
+    params: dict[str, Any] | None = None
+
+    def table(self) -> tuple[list[Any], Iterable[Sequence[Any]], dict[str, Any] | None]:
+        """Column names, rows of cells, and params.
+
+        Raises:
+            ValueError: there is not exactly one table, or its columns have different lengths.
+        """
+        tables = self.dataframe_records, self.dataframe_split, self.inputs, self.instances
+        given = [table for table in tables if table is not None]
+        if len(given) != 1:
+            raise ValueError(
+                "expected one of dataframe_records, dataframe_split, inputs, instances"
+            )
+        (table,) = given
+        if isinstance(table, _Split):
+            return table.columns, table.data, self.params
+        if isinstance(table, dict):
+            known = {name: table[name] for name in _COLUMNS if name in table}
+            return list(known), zip(*known.values(), strict=True), self.params
+        present = [name for name in _COLUMNS if any(name in row for row in table)]
+        return present, ([row.get(name) for name in present] for row in table), self.params
+
+
 class Refusal(Exception):
-    """Error for a request that gets no answer: HTTP status, reason, and MLflow's error code.
+    """Error for a request that gets no answer: HTTP status, reason, and MLflow's error code."""
 
-    Of a request that was not read to its end (`unread`), the connection is closed.
-    """
-
-    def __init__(
-        self, status: int, reason: str, code: str = "BAD_REQUEST", *, unread: bool = False
-    ) -> None:
+    def __init__(self, status: int, reason: str, code: str = "BAD_REQUEST") -> None:
         """Create the error; of the reason, which may quote the request, one line is kept."""
         line = " ".join(reason[: 2 * _REASON].split())
         super().__init__("".join(filter(str.isprintable, line))[:_REASON])
-        self.status, self.code, self.unread = status, code, unread
+        self.status, self.code = status, code
 
 
 def read_table(
@@ -60,7 +91,7 @@ def read_table(
     kind = content_type.partition(";")[0].strip().lower()
     try:
         if kind == JSON:
-            columns, lines, params = _read_json(json.loads(body))
+            columns, lines, params = RequestBody.model_validate(json.loads(body)).table()
         elif kind == CSV:
             lines = filter(None, csv.reader(io.StringIO(body.decode("utf-8-sig"), newline="")))
             columns, params = list(next(lines, [])), None
@@ -70,6 +101,10 @@ def read_table(
         rows = list(islice(lines, most + 1))
     except RecursionError:
         raise Refusal(400, "the JSON is nested too deeply") from None
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        key = ".".join(map(str, fault["loc"])) or "the body"
+        raise Refusal(400, f"{key}: {fault['msg']}") from None
     except (ValueError, csv.Error) as error:
         raise Refusal(400, f"the body is not {kind}: {error}") from None
     if len(rows) > most:
@@ -96,36 +131,3 @@ def write_answer(output: pd.DataFrame) -> str:
     # Row by row: other threads go on between two of them.
     records = (_encoded(dict(zip(names, row, strict=True))) for row in rows)
     return f'{{"predictions": [{", ".join(records)}]}}'
-
-
-def _read_json(content: Any) -> tuple[list[Any], Iterator[Sequence[Any]], dict[str, Any] | None]:
-    """Column names, rows of cells, and params of a request in any of MLflow's JSON forms."""
-    forms = [form for form in _FORMS if isinstance(content, dict) and form in content]
-    if len(forms) != 1:
-        raise Refusal(400, f"expected an object with exactly one of the keys {', '.join(_FORMS)}")
-    (form,) = forms
-    if unknown := sorted(set(content) - {form, "params"}):
-        raise Refusal(400, f"the keys {', '.join(unknown)} are unknown, expected {form} and params")
-    table: Any = content[form]
-    params = content.get("params")
-    if not isinstance(params, dict | None):
-        raise Refusal(400, "params: expected an object")
-    if form == "dataframe_split" and isinstance(table, dict):
-        columns: Any = table.get("columns")
-        rows: Any = table.get("data")
-        if _is_list_of(object, columns) and _is_list_of(list, rows):
-            return columns, iter(rows), params
-    elif form == "inputs" and isinstance(table, dict):
-        known = {name: table[name] for name in _COLUMNS if name in table}
-        lists = list(known.values())
-        if _is_list_of(list, lists) and len({len(each) for each in lists}) <= 1:
-            return list(known), zip(*lists, strict=True), params
-    elif _is_list_of(dict, table):
-        present = [name for name in _COLUMNS if any(name in row for row in table)]
-        return present, ([row.get(name) for name in present] for row in table), params
-    raise Refusal(400, f"{form}: {_FORMS[form]}")
-
-
-def _is_list_of(kind: type, value: Any) -> bool:
-    """Whether a value is a list whose items are all of a type."""
-    return isinstance(value, list) and all(isinstance(item, kind) for item in value)

@@ -1,9 +1,7 @@
-"""Telemetry of the server: Prometheus metrics, and logs in JSON."""
+"""Prometheus metrics of the server."""
 
 from __future__ import annotations
 
-import logging
-from contextvars import ContextVar
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +14,8 @@ from prometheus_client import (
     ProcessCollector,
 )
 
-from compo_pipeline.run.console import LineHandler
-
 if TYPE_CHECKING:
     from compo_pipeline.serving.exchange import Exchange, Served
-
-# Id of the request that this task or thread works for.
-REQUEST: ContextVar[str | None] = ContextVar("request", default=None)
 
 _SECONDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64)
@@ -32,14 +25,12 @@ class Metrics:
     """Prometheus metrics of one server, on a registry of its own.
 
     Attributes:
-        queue: requests that were read and wait for a thread.
+        running: requests without a response yet.
         batches: images, or texts, of each forward pass, by `tower`.
         reloads: versions that an alias was moved to, by its `role` (champion, challenger) and
             `outcome`.
         dropped: rows that the request log did not write, by `reason`.
         shadow: requests that a challenger was to be asked besides, by `outcome`.
-        agreement: per cent of these that it orders as the champion does: `value`, and `low` and
-            `high` of its 95% interval.
     """
 
     def __init__(self) -> None:
@@ -57,7 +48,7 @@ class Metrics:
             Counter, "images", "Rows answered that have an image", "task"
         )
         self._model = self._create_metric(Info, "model", "The model that answers")
-        self.queue = self._create_metric(Gauge, "queue_requests", "Requests that wait for a thread")
+        self.running = self._create_metric(Gauge, "running_requests", "Requests in progress")
         self.batches = self._create_metric(
             Histogram, "batch_items", "Inputs of a forward pass", "tower", buckets=_ITEMS
         )
@@ -69,9 +60,6 @@ class Metrics:
         )
         self.shadow = self._create_metric(
             Counter, "shadow_requests", "Requests for the challenger in shadow", "outcome"
-        )
-        self.agreement = self._create_metric(
-            Gauge, "shadow_agreement_percent", "Requests with the champion's order", "end"
         )
 
     def _create_metric(
@@ -92,30 +80,3 @@ class Metrics:
         if answered is not None:
             self._rows.labels(task).inc(len(answered.output))
             self._images.labels(task).inc(0 if answered.images is None else len(answered.images))
-
-
-def log_json() -> None:
-    """Write each log record of this process as one JSON object per line to standard output.
-
-    Beside time, level, logger and message it has the `request` that it belongs to and, of an
-    answered or refused request, `status`, `task` and `seconds`.
-    """
-    from pythonjsonlogger.json import JsonFormatter
-
-    handler = LineHandler()
-    handler.setFormatter(
-        JsonFormatter(
-            ["levelname", "name", "message"],
-            rename_fields={"levelname": "level", "name": "logger"},
-            timestamp="time",
-        )
-    )
-    handler.addFilter(_add_request)
-    logging.getLogger().handlers = [handler]
-
-
-def _add_request(record: logging.LogRecord) -> bool:
-    """Logging filter that adds the id of the current request to a record."""
-    if (request := REQUEST.get()) is not None:
-        record.request = request
-    return True

@@ -27,19 +27,19 @@ class Worker:
     def __init__(
         self,
         work: Callable[[Exchange], object],
-        repeat: Callable[[], object],
-        seconds: float,
         most: int,
+        repeat: Callable[[], object] = lambda: None,
+        seconds: float = 60.0,
     ) -> None:
         """Start the thread.
 
         Args:
             work: is called with each exchange.
+            most: bytes of the exchanges that may wait.
             repeat: is called every so many seconds, and at the end.
             seconds: between two calls of `repeat`.
-            most: bytes of the exchanges that may wait.
         """
-        self._work, self._repeat, self._seconds, self._most = work, repeat, seconds, most
+        self._work, self._most, self._repeat, self._seconds = work, most, repeat, seconds
         self._queue: queue.Queue[Exchange | None] = queue.Queue()
         self.waiting, self._lock = 0, threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.language.parsing import parses_of
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.monitoring import report
 from compo_pipeline.monitoring.report import SEED, Words
 from compo_pipeline.monitoring.settings import ALPHA, MonitoringSettings
@@ -20,6 +19,7 @@ from compo_pipeline.presentation.tables import show
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.tracking.runs import log_figures
 from compo_pipeline.versions import versions
+from compo_pipeline.versions.reference import read_reference
 from compo_pipeline.versions.settings import RegistrationSettings
 from compo_pipeline.versions.verification import verified
 
@@ -28,7 +28,6 @@ def compare_requests(
     monitoring: MonitoringSettings,
     registration: RegistrationSettings,
     log_folder: str | None,
-    language_model: str,
     site: Site,
 ) -> tuple[dict[str, Any], dict[str, str | bytes]]:
     """Compare logged requests with the reference sample of the version that answered them.
@@ -45,12 +44,17 @@ def compare_requests(
     found = versions.find(registration.name, monitoring.alias, monitoring.version, key)
     with tempfile.TemporaryDirectory() as folder:
         files = verified(found, Path(folder), registration.signing)
-        version, reference = files.lineage, files.reference()
+        version, reference = files.lineage, files.read(read_reference)
+    if not len(reference.images):
+        raise SettingsError(
+            f"registration.reference_rows: {version.name} version {version.version} has no "
+            "reference sample; set it above 0 and `kedro run --pipeline=rescore`"
+        )
     place = None if log_folder is None else Path(log_folder)
     width = reference.images.shape[1]
     window = read_window(place, version.fingerprint or "", width, monitoring, datetime.now(UTC))
     measured = report.measure(window, reference, monitoring)
-    words = _compare_words(window, reference.counts, language_model)
+    words = _compare_words(window, reference.counts)
     said = report.summary(window, version, reference, measured, words)
     wanted = {each.image_hash for own in measured.hardest.values() for each in own} - {None}
     with tempfile.TemporaryDirectory() as images:
@@ -64,11 +68,9 @@ def compare_requests(
     return said, pages
 
 
-def _compare_words(window: Window, counts: Mapping[str, int], language_model: str) -> Words:
+def _compare_words(window: Window, counts: Mapping[str, int]) -> Words:
     """Word frequencies of logged texts against training captions; empty without texts."""
     places = window.one_of_each(SEED)
     texts = [window.captions[place] for place in places if window.given[place]]
     texts = [text for text in texts if text]
-    parses = partial(parses_of, language_model)
-    shifts = word_shifts(texts, counts, ALPHA)
-    return Words(len(texts), shifts, new_words(texts, counts, parses))
+    return Words(len(texts), word_shifts(texts, counts, ALPHA), new_words(texts, counts))

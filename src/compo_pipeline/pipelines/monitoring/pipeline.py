@@ -20,7 +20,6 @@ def create_pipeline() -> Pipeline:
                     "params:monitoring",
                     "params:registration",
                     "params:serving.log.folder",
-                    "params:language.model",
                     "params:site",
                 ],
                 outputs=["monitoring", "monitoring_report"],

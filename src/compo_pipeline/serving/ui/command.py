@@ -15,7 +15,6 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.run import progress
 from compo_pipeline.run.compute import choose_device, use_cores
 from compo_pipeline.run.seeding import rng
-from compo_pipeline.serving.server import require_free
 from compo_pipeline.serving.ui import page
 from compo_pipeline.serving.ui.page import PageExample
 from compo_pipeline.serving.ui.version import load_pair
@@ -58,7 +57,6 @@ def run(
         PlainError: the address cannot be listened on.
     """
     page.require_gradio()
-    require_free(host, port)
     tracking.connect(store, Path.cwd())
     found = versions.find(registration.name, alias, version)
     label = alias if version is None else f"version {version}"

@@ -117,7 +117,7 @@ def build(pair: VersionPair, examples: Sequence[PageExample]) -> gr.Blocks:
         }
     page = gr.Blocks(title=pair.title, analytics_enabled=False)
     with page:
-        gr.HTML(_render_template("heading.html", pair=pair), padding=False, elem_id="heading")
+        gr.HTML(render("ui/heading.html", {"pair": pair}), padding=False, elem_id="heading")
         with gr.Row():
             with gr.Column(scale=2):
                 image: Any = gr.Image(
@@ -156,7 +156,33 @@ def build(pair: VersionPair, examples: Sequence[PageExample]) -> gr.Blocks:
             elem_id="phrase",
         )
         maps = gr.HTML(padding=False, elem_id="maps")
-        _bind(pair, image, captions, compare, scores, phrase, maps)
+
+        @_user_errors()
+        def score(file: str | None, text: str) -> str:
+            return score_table(pair.scores(_existing(file), captions_of(text)), pair.label)
+
+        @_user_errors()
+        def attend(file: str | None, text: str) -> str:
+            if not text.strip():
+                raise InputError("Type a phrase first.")
+            typed = checked_length(text.strip())
+            return attention_figure(pair.attention(_existing(file), typed), typed, pair.label)
+
+        # One at a time: models and matplotlib are shared.
+        once: dict[str, Any] = {"concurrency_id": "models", "concurrency_limit": 1}
+        running = [
+            compare.click(score, [image, captions], scores, api_visibility="private", **once),
+            phrase.submit(attend, [image, phrase], maps, api_visibility="private", **once),
+        ]
+        # Results of another image are cleared, and those still being computed are cancelled.
+        image.change(
+            None,
+            None,
+            [scores, maps],
+            js="() => ['', '']",
+            api_visibility="private",
+            cancels=running,
+        )
     return page
 
 
@@ -168,7 +194,7 @@ def score_table(scores: Sequence[CaptionScores], label: str) -> str:
         label: of the fine-tuned model.
     """
     agree = all(line.best_of_base == line.best_of_tuned for line in scores)
-    return _render_template("scores.html", scores=scores, label=label, agree=agree)
+    return render("ui/scores.html", {"scores": scores, "label": label, "agree": agree})
 
 
 def attention_figure(maps: Image.Image, phrase: str, label: str) -> str:
@@ -180,37 +206,8 @@ def attention_figure(maps: Image.Image, phrase: str, label: str) -> str:
         label: of the fine-tuned model.
     """
     source, width, height = thumbnail(maps, _FIGURE_SIDE)
-    size = {"width": width, "height": height}
-    return _render_template("attention.html", source=source, phrase=phrase, label=label, **size)
-
-
-def _bind(
-    pair: VersionPair, image: Any, captions: Any, compare: Any, scores: Any, phrase: Any, maps: Any
-) -> None:
-    """Connect the page's components to their event handlers."""
-
-    def score(file: str | None, text: str) -> str:
-        with _user_errors():
-            return score_table(pair.scores(_uploaded_path(file), captions_of(text)), pair.label)
-
-    def attend(file: str | None, text: str) -> str:
-        with _user_errors():
-            if not text.strip():
-                raise InputError("Type a phrase first.")
-            typed = checked_length(text.strip())
-            maps = pair.attention(_uploaded_path(file), typed)
-            return attention_figure(maps, typed, pair.label)
-
-    # One at a time: models and matplotlib are shared.
-    once: dict[str, Any] = {"concurrency_id": "models", "concurrency_limit": 1}
-    running = [
-        compare.click(score, [image, captions], scores, api_visibility="private", **once),
-        phrase.submit(attend, [image, phrase], maps, api_visibility="private", **once),
-    ]
-    # Results of another image are cleared, and those still being computed are cancelled.
-    image.change(
-        None, None, [scores, maps], js="() => ['', '']", api_visibility="private", cancels=running
-    )
+    size = {"source": source, "width": width, "height": height}
+    return render("ui/attention.html", {**size, "phrase": phrase, "label": label})
 
 
 @contextmanager
@@ -224,13 +221,8 @@ def _user_errors() -> Iterator[None]:
         raise gr.Error(str(error), print_exception=False) from error
 
 
-def _uploaded_path(file: str | None) -> Path:
+def _existing(file: str | None) -> Path:
     """Path of the uploaded image; raise an error for the user if there is none."""
     if file is None:
         raise InputError("Upload an image, or click on one below.")
     return Path(file)
-
-
-def _render_template(template: str, **context: Any) -> str:
-    """Render one of the page's HTML templates; user input is escaped."""
-    return render(f"ui/{template}", context)
