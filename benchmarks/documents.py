@@ -245,25 +245,34 @@ def methods_mixed() -> str:
 
 
 def methods() -> str:
-    """All methods against the base."""
-    return methods_table("methods")
+    """All methods against the base, those that gain most in ITT first."""
+    found = stored("methods")
+    order = sorted(
+        found["seeds"], key=lambda name: -found["models"][name][ITT]["fine_tuned"]["value"]
+    )
+    return methods_table([("base", found, "base"), *((name, found, name) for name in order)])
 
 
-def methods_table(file: str) -> str:
-    """Methods of a comparison set against the base, those that gain most in ITT first."""
-    models = stored(file)["models"]
-    order = sorted(models, key=lambda name: -models[name][ITT]["fine_tuned"]["value"])
-    order.remove("base")
+def methods_wise_ft() -> str:
+    """Methods against the base, with their own weights and mixed with the base's."""
+    alone, mixed = stored("methods"), stored("methods_wise_ft")
+    lines = [("base", alone, "base")]
+    for name in mixed["seeds"]:
+        lines += [(f"{name}, share 1", alone, name), (f"{name}, share 0.6", mixed, name)]
+    return methods_table(lines)
+
+
+def methods_table(models: Iterable[tuple[str, Any, str]]) -> str:
+    """Models by label, results of methods.py and name; a star marks a significant difference."""
     lines = []
-    for name in ("base", *order):
-        rows = [models[name][key] for key in METHODS]
-        seeds = "" if name == "base" else f"{stored(file)['seeds'][name]}"
+    for label, found, name in models:
+        rows = [found["models"][name][key] for key in METHODS]
         marked = [
             value_of(row["fine_tuned"])
             + ("*" if name != "base" and row["vs_base"]["p_holm"] < 0.05 else "")
             for row in rows
         ]
-        lines.append([name, seeds, *marked])
+        lines.append([label, str(found["seeds"].get(name, "")), *marked])
     return table(["seeds", *METHODS.values()], lines)
 
 
@@ -349,7 +358,16 @@ def tuning() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     writer.__name__: writer
     for writer in (
-        *(readme, clic, components, counterfactuals, methods, methods_mixed, hard_negatives),
+        *(
+            readme,
+            clic,
+            components,
+            counterfactuals,
+            methods,
+            methods_mixed,
+            methods_wise_ft,
+            hard_negatives,
+        ),
         *(relation_search, relations, relation_shares, concepts, tuning, departures),
     )
 }
