@@ -37,8 +37,8 @@ from compo_pipeline.project.settings import (
 
 FOUND = commands_of_pages()
 LISTED = plan()
-# What only the stories have: the method of a new project, and an environment that a command makes.
-OWN_METHOD, OWN_ENVIRONMENTS = "method=cyclip", ("advised",)
+# What only the stories have: the method of a new project, and a variant that the reader writes.
+OWN_METHOD, OWN_VARIANT = "method=cyclip", ("variant", "advised")
 
 
 def listed() -> Iterator[tuple[str, str]]:
@@ -134,7 +134,7 @@ COMMANDS = {tuple(words) for each in EVERYTHING for words in words_after("compo-
 @cache
 def settings_of(env: str | None, params: str) -> RunSettings:
     """The settings of a run by environment and `--params`, as JSON; not those of conf/local."""
-    env = "base" if env in (None, *OWN_ENVIRONMENTS) else env
+    env = "base" if env is None else env
     assert (PROJECT / "conf" / env).is_dir(), f"conf/{env} is no folder"
     loader = loader_of(PROJECT / "conf", env, json.loads(params))
     return read_settings(loader)
@@ -147,7 +147,8 @@ def test_a_run_is_accepted_before_it_looks_for_data(
     """The environment, pipelines, nodes, settings, variants, model lists and sets exist."""
 
     def accept(**given: Any) -> None:
-        settings = settings_of(given["env"], json.dumps(given["params"]))
+        params = dict(each for each in given["params"].items() if each != OWN_VARIANT)
+        settings = settings_of(given["env"], json.dumps(params))
         names = given["pipelines"] or [given["pipeline"] or "__default__"]
         chosen = sum((pipelines[name] for name in names), Pipeline([]))
         check_settings(settings, chosen)
