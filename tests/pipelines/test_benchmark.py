@@ -386,7 +386,8 @@ def test_reference_values_are_marked_and_beside_the_measured_ones(
     deviating = reference_rows(replace(official, audits=(audit,)))
     assert all(row != group for _, lines in deviating for row, _ in lines)
     assert any(row == group for _, lines in reference_rows(official) for row, _ in lines)
-    files = suite_page.files(official, "Models", {})
+    page_of = suite_page.suite_page(official, "Models", {})
+    files = page_of.files(suite_page.PAGE, suite_page.MARKDOWN)
     assert parse(Comparison, record_json(official), "suite") == official
     for name in (suite_page.PAGE, suite_page.MARKDOWN):
         page = str(files[name])
