@@ -65,7 +65,7 @@ def test_a_run_without_items_has_no_page_to_review(tmp_path: Path) -> None:
         ({"fingerprint": "beef"}, "one of other items: fingerprint is 'beef', expected 'f00d'"),
         ({"split": "val"}, "one of other items: split is 'val', expected 'test'"),
         ({"verdicts": {"half_truth-999": "accept"}}, "the item 'half_truth-999', which is none of"),
-        ({"verdicts": {"a\nb": "accept"}}, "foils_review.verdicts: expected short printable keys"),
+        ({"verdicts": {"a\nb": "accept"}}, r"the item .a\\nb., which is none of"),
         ({"verdicts": {ITEMS[0].item: "maybe"}}, "foils_review.verdicts.*'accept', 'reject' or"),
         ({"verdict": {}}, "foils_review.verdict: .*did you mean 'verdicts'"),
         ({"verdicts": []}, "foils_review.verdicts: "),
