@@ -99,7 +99,7 @@ def test_the_parquet_files_of_the_authors_hold_the_images(tmp_path: Path) -> Non
             json.dumps(record(1, "object")),
             r"a\.jsonl, item 0: .*entity, relation.*'object'",
         ),
-        ("a.parquet", "PAR1", r"a\.parquet cannot be read"),
+        ("a.parquet", "PAR1", r"a\.parquet is damaged"),
         ("a.txt", "", r"no \*\.parquet or \*\.jsonl"),
     ],
 )
