@@ -16,6 +16,7 @@ from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.counterfactuals import table
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import TooManyFailures, refuse_too_many
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.methods.contract import Example, ViewContext
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import by_sample
@@ -89,10 +90,10 @@ def run(rows: list[Caption], tmp_path: Path) -> Run:
         given = {"caption_editor": "table", "image_generator": "table", "format": "png", **changed}
         chosen = parse(CounterfactualSettings, given, "counterfactuals")
         state, folder = str(tmp_path / "state"), tmp_path / "images"
-        made, refused, write = make_counterfactuals(
+        made, refused, images = make_counterfactuals(
             *(rows, facts, "train", method, chosen, "compo_en", tmp_path / "root", {}, state, LOCAL)
         )
-        write(folder)
+        FolderDataset(filepath=str(folder)).save(images)
         return list(made), list(refused), folder
 
     return start

@@ -21,6 +21,7 @@ from compo_pipeline.run.engines import LOCAL
 from compo_pipeline.storage.annotations import AnnotationColumns, AnnotationSettings
 from compo_pipeline.storage.files import write_files
 from compo_pipeline.storage.records import Caption, Parse, View
+from compo_pipeline.storage.table_files import write_rows
 from compo_pipeline.storage.tables import Table
 
 SENTENCES = {
@@ -55,7 +56,9 @@ def run(
     ) -> tuple[list[Parse], dict[int, list[View]]]:
         views = replace(SETTINGS, **changes)
         own = context(method=method).params["method_settings"]["views"]
-        parses = list(parse_captions(captions, views.split, method, "compo_en", LOCAL))
+        found = parse_captions(captions, views.split, method, "compo_en", LOCAL)
+        write_rows(tmp_path / "parses.parquet", found, Parse)
+        parses = list(Table.open(tmp_path / "parses.parquet", Parse))
         others = join_annotations(captions, method, own, views)
         chosen = method, own, views, DATA, "compo_en", seed, str(tmp_path), LOCAL
         folder = draw_views(captions, parses, [], others, *chosen)

@@ -252,7 +252,6 @@ def test_a_server_that_goes_down(
             made.append(one)
     assert texts(made[:5]) == [f"A cat on {number} mats." for number in range(5)]
     # Those that got no answer get their chance in a later run.
-    assert not any(one.final for one in made[5:])
     asked = len(chat.seen)
     chat.script = good
     assert len(texts(list(editor().edit(captions)))) == 12
