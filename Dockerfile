@@ -14,8 +14,9 @@ RUN --mount=type=cache,target=/root/.cache/uv \
     make install VENV=/opt/venv PACKAGE="--requirement pyproject.toml ${EXTRAS}"
 
 FROM dependencies AS wheel
-COPY README.md LICENSE ./
+COPY README.md LICENSE dvc.yaml ./
 COPY conf conf
+COPY recipes recipes
 COPY src src
 RUN --mount=type=cache,target=/root/.cache/uv \
     /opt/venv/bin/uv build --wheel --out-dir /dist \
