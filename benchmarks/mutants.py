@@ -48,7 +48,7 @@ TARGETS = {
     "evaluation/statistics.py": (
         "evaluation/test_statistics.py evaluation/test_comparison.py evaluation/test_conclusions.py"
     ),
-    "versions/gate.py": "registry/test_gate.py registry/test_gate_roles.py",
+    "registry/gate.py": "registry/test_gate.py registry/test_gate_roles.py",
     "training/checkpoint.py": "training/test_checkpoint.py",
 }
 SECONDS = 60  # of processor time, so that other work on the machine kills no mutant

@@ -30,9 +30,9 @@ from hypothesis import strategies as st
 from tests import outlines
 from tests.chat_server import Chat
 
-from compo_pipeline.configuration.settings import plain
-from compo_pipeline.run import compute
-from compo_pipeline.storage.records import Parse
+from compo_pipeline.core import compute
+from compo_pipeline.core.records import Parse
+from compo_pipeline.core.settings import plain
 
 # Test processes, and what they start, share the cores; before torch is imported. A worker of xdist
 # inherits what its controller has set here, so that `setdefault` would leave it all cores.
@@ -423,8 +423,8 @@ def mlflow_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """
     import mlflow
 
-    from compo_pipeline.tracking import runs as tracking
-    from compo_pipeline.tracking.settings import TrackingSettings
+    from compo_pipeline.registry import runs as tracking
+    from compo_pipeline.registry.tracking_settings import TrackingSettings
 
     folder = tmp_path_factory.mktemp("project with a space")
     tracking.configure(TrackingSettings(), folder)
@@ -443,9 +443,9 @@ def version_files(
     from compo_pipeline.models.export import export
     from compo_pipeline.models.loading import LoadedModel
     from compo_pipeline.models.weights import read_record
-    from compo_pipeline.versions import registration, verification
-    from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
-    from compo_pipeline.versions.reference import write_reference
+    from compo_pipeline.registry import registration, verification
+    from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
+    from compo_pipeline.registry.reference import write_reference
 
     logged = tmp_path_factory.mktemp("logged") / "model"
     mlflow.pyfunc.save_model(
@@ -480,8 +480,8 @@ def sealed() -> Callable[..., Any]:
     """
     import mlflow
 
-    from compo_pipeline.versions import lineage, registration
-    from compo_pipeline.versions.settings import SigningSettings
+    from compo_pipeline.registry import lineage, registration
+    from compo_pipeline.registry.settings import SigningSettings
 
     def seal(version: Any, keys: SigningSettings | None = None, *, forge: bool = False) -> Any:
         client, number = mlflow.MlflowClient(), str(version.version)

@@ -5,14 +5,14 @@ from types import MappingProxyType
 
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.comparison import FINE_TUNED
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import Comparison, compare_run, score_models
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.storage.records import Score
-from compo_pipeline.storage.tables import Table
 
 
 def evaluate(

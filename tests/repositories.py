@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from compo_pipeline.configuration.settings import leaves, with_values
+from compo_pipeline.core.settings import leaves, with_values
 
 PROJECT = Path(__file__).parents[1]
 

@@ -14,12 +14,12 @@ import torch
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import parse
-from compo_pipeline.datasets import readers
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.settings import parse
+from compo_pipeline.data import readers
+from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Example, ViewContext
-from compo_pipeline.storage.records import Caption
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,9 @@ import pytest
 from kedro.framework.session import KedroSession
 from tests.published import benchmarks, layouts, models, world
 
-from compo_pipeline.configuration.settings import with_values
+from compo_pipeline.core.settings import with_values
 from compo_pipeline.evaluation.analysis.wise_ft import RATIOS
-from compo_pipeline.versions.promotion import PromotionError
+from compo_pipeline.registry.promotion import PromotionError
 
 HELD_OUT, ASKED = 640, 120
 """Images that are held out, and those that are in benchmarks: more than promotion.gate.items."""

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from kedro.framework.project import pipelines
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.files import atomic_folder
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.project.hooks import ProjectHooks
-from compo_pipeline.storage.files import atomic_folder
 
 
 @pytest.mark.parametrize("pipeline", ["train_eval", "evaluation", "export", "views"])

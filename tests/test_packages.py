@@ -17,8 +17,10 @@ from pathlib import Path
 
 from PIL import Image
 
-from compo_pipeline.configuration.settings import settings
-from compo_pipeline.counterfactuals.contract import EditedCaption, EditorEntry, GeneratorEntry
+from compo_pipeline.core.settings import settings
+from compo_pipeline.generation.counterfactuals.contract import (
+    EditedCaption, EditorEntry, GeneratorEntry
+)
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255), "grey": (90, 90, 90)}
 
@@ -101,7 +103,7 @@ POINTS = """\
 [compo_pipeline.settings]
 squares = squares:Squares
 [compo_pipeline.readers]
-squares = compo_pipeline.datasets.readers.coco_captions
+squares = compo_pipeline.data.readers.coco_captions
 [compo_pipeline.data_generators]
 squares = squares
 [compo_pipeline.caption_editors]

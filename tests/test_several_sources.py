@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.tables import Table
 from compo_pipeline.methods.views import EpochViews
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.tables import Table
 
 ROWS = 30
 OPTIONS = {

@@ -12,8 +12,8 @@ from kedro.pipeline import Pipeline, node
 from kedro.runner import SequentialRunner
 
 from compo_pipeline.project.hooks import TrackingHook
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 
 class Calls:

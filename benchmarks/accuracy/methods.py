@@ -21,16 +21,16 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from compo_pipeline.comparison.cells import COMPARISON, DONE, SCORES, find_cells
-from compo_pipeline.configuration.settings import parse
+from compo_pipeline.core.files import read_json
+from compo_pipeline.core.provenance import CommandOptions
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.settings import parse
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.presentation import suite_page
-from compo_pipeline.run.provenance import CommandOptions
-from compo_pipeline.storage.files import read_json
-from compo_pipeline.storage.records import Score
-from compo_pipeline.storage.tables import Table
+from compo_pipeline.pages import suite_page
+from compo_pipeline.tuning.cells import COMPARISON, DONE, SCORES, find_cells
 from shared import RESULTS, configured, stored
 
 IMAGES = Path("docs/images")

@@ -27,7 +27,10 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from compo_pipeline.benchmarks.files import custom_titles
-from compo_pipeline.configuration.settings import parse
+from compo_pipeline.core.files import read_json
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.settings import parse
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -39,11 +42,8 @@ from compo_pipeline.evaluation.comparison import (
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.methods.registry import label as method_label
-from compo_pipeline.storage.files import read_json
-from compo_pipeline.storage.records import Score
-from compo_pipeline.storage.tables import Table
-from compo_pipeline.versions.gate import Check, judge
-from compo_pipeline.versions.settings import PromotionSettings
+from compo_pipeline.registry.gate import Check, judge
+from compo_pipeline.registry.settings import PromotionSettings
 from shared import RESULTS, configured, stored
 
 BASE_ENV = "base"

@@ -29,13 +29,13 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file
 
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage import records
-from compo_pipeline.storage.files import DamagedFileError
-from compo_pipeline.storage.records import Score, to_table
-from compo_pipeline.storage.stores import KeyValueStore, TensorStore
-from compo_pipeline.storage.table_files import stream_rows, write_rows
-from compo_pipeline.storage.tables import Table
+from compo_pipeline.core import records
+from compo_pipeline.core.files import DamagedFileError
+from compo_pipeline.core.records import Score, to_table
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.stores import KeyValueStore, TensorStore
+from compo_pipeline.core.table_files import stream_rows, write_rows
+from compo_pipeline.core.tables import Table
 from compo_pipeline.training import checkpoint
 
 FLIPS, OTHERS = 2800, 100  # of all tables together, and of each other file

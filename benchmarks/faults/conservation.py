@@ -25,12 +25,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compo_pipeline.configuration.settings import PlainError
-from compo_pipeline.datasets.quality.settings import IngestSettings, SentenceSettings
-from compo_pipeline.datasets.readers import locate
-from compo_pipeline.datasets.settings import DataSettings, SampleSettings
+from compo_pipeline.core.engines import LOCAL
+from compo_pipeline.core.settings import PlainError
+from compo_pipeline.data.quality.settings import IngestSettings, SentenceSettings
+from compo_pipeline.data.readers import locate
+from compo_pipeline.data.settings import DataSettings, SampleSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
-from compo_pipeline.run.engines import LOCAL
 
 RESULT = Path(__file__).parents[1] / "results" / "conservation.md"
 ROWS, CASES = 40, 150

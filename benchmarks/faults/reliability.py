@@ -1,6 +1,6 @@
 """Write docs/explanation/reliability.md: what was done to the program, and what came of it.
 
-    python benchmarks/faults/reliability.py [--fuzz tests/test_untrusted.py ...]
+    python benchmarks/faults/reliability.py [--fuzz tests/core/test_untrusted.py ...]
 
 `--fuzz` runs the long form of these files' fuzz tests first (10,000 cases each) and stores the
 cases of those that pass in benchmarks/results/fuzz.json. Kills are those of
@@ -48,7 +48,7 @@ has every point | {outage} | `benchmarks/faults/outage.py`, `tests/pipelines/tes
 what nobody reads; the memory-mapped copy of a table above 64 MiB is not checked \
 | 3,100 flips, none read as other data: [bit_flips.md](../../benchmarks/results/bit_flips.md) \
 | `benchmarks/faults/bit_flips.py` |
-| a full disk | one line with the file; the same command resumes | | `tests/test_storage.py` |
+| a full disk | one line with the file; the same command resumes | | `tests/core/test_storage.py` |
 | two first runs in a fresh folder | both succeed | | `tests/registry/test_tracking.py` (slow) |
 | weights, moments or scale that are not finite at a saving step | nothing is saved; the command \
 resumes from the state before | | `tests/training/test_loop.py` |
@@ -67,21 +67,21 @@ nothing or come twice | refused by item or subtask, also where all digests fit |
 | `tests/models/test_export.py` |
 | weights that inflate to gigabytes; a configuration with thousands of levels \
 or a `${{...}}` of nothing | one line with the file, before it is read | \
-| `tests/models/test_checkpoints.py`, `tests/parameters/test_keys.py` |
+| `tests/models/test_checkpoints.py`, `tests/core/test_keys.py` |
 | links, `..` and absolute names in data and benchmarks | nothing outside the root is opened | all \
-readers and benchmarks | `tests/test_untrusted.py` |
+readers and benchmarks | `tests/core/test_untrusted.py` |
 | malformed, hostile and random data files | a rejected row or one line with file and item | \
-{readers} | `tests/test_untrusted.py` |
+{readers} | `tests/core/test_untrusted.py` |
 | data files that are cut off, or have flipped bits or blocks of zeros | every record that is left \
 is used, rejected or left out by a setting, or the file is refused in one line | 150 files of each \
 of 15 sources: [conservation.md](../../benchmarks/results/conservation.md) | \
 `benchmarks/faults/conservation.py` |
 | random values in every configuration key | settings, or one line with the key | {settings} | \
-`tests/test_setting_values.py` |
+`tests/project/test_setting_values.py` |
 | random requests to the server | 200, or 4xx in one line | {requests} | \
 `tests/registry/test_serving.py` |
 | a secret in every place that takes one | masked in logs, records, pages and commands | | \
-`tests/test_secrets.py` |
+`tests/project/test_secrets.py` |
 
 See also how [files are written and checked](../../data/README.md#kills-full-disks-damage), and
 what is promised [against attackers](../../SECURITY.md).

@@ -10,7 +10,7 @@ from email.message import Message
 from importlib.metadata import distributions
 from typing import cast
 
-from compo_pipeline.versions.materials import stated_licence
+from compo_pipeline.registry.materials import stated_licence
 
 UNKNOWN = "not stated"
 

@@ -23,9 +23,9 @@ from kedro.framework.startup import bootstrap_project
 from PIL import Image
 from rich.console import Console
 
-from compo_pipeline.presentation.tables import show_comparison
-from compo_pipeline.run import next_steps
-from compo_pipeline.run.provenance import CommandOptions
+from compo_pipeline.core import next_steps
+from compo_pipeline.core.provenance import CommandOptions
+from compo_pipeline.pages.tables import show_comparison
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 # Catalog entries, their pages, and the images of these.

@@ -26,22 +26,21 @@ import pyarrow as pa
 from PIL import Image
 
 import idle
-from compo_pipeline.counterfactuals.editors.rules import RuleEditor
-from compo_pipeline.counterfactuals.generation import Jobs, Parser, generate
-from compo_pipeline.counterfactuals.settings import CounterfactualSettings, RulesSettings
-from compo_pipeline.datasets.quality.images import measure
-from compo_pipeline.datasets.quality.settings import IngestSettings
+from compo_pipeline.core import compute, table_files
+from compo_pipeline.core.engines import LOCAL, PrepareSettings
+from compo_pipeline.core.records import Caption, Parse
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.table_files import Parts, write_rows
+from compo_pipeline.core.tables import Table
+from compo_pipeline.data.quality.images import measure
+from compo_pipeline.data.quality.settings import IngestSettings
+from compo_pipeline.generation.counterfactuals.editors.rules import RuleEditor
+from compo_pipeline.generation.counterfactuals.generation import Jobs, Parser, generate
+from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings, RulesSettings
 from compo_pipeline.language.parsing import CaptionParser, parse_by
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import write
-from compo_pipeline.run import compute
-from compo_pipeline.run.engines import LOCAL, PrepareSettings
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage import table_files
-from compo_pipeline.storage.records import Caption, Parse
-from compo_pipeline.storage.table_files import Parts, write_rows
-from compo_pipeline.storage.tables import Table
 from compo_scenes.captions import sentences
 from compo_scenes.world import World
 

@@ -34,12 +34,12 @@ import open_clip
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from compo_pipeline.core.compute import Compute, environment, moved
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.run.compute import Compute, environment, moved
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.optimisation import AmpOptimizer, adamw, freeze, speed_up

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 import yaml
 from PIL import Image
 
-from compo_pipeline.run.seeding import rng
+from compo_pipeline.core.seeding import rng
 from compo_scenes.captions import sentences
 from compo_scenes.world import World
 

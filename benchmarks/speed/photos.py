@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 import idle
-from compo_pipeline.run import compute
+from compo_pipeline.core import compute
 
 PROJECT = Path(__file__).parents[2]
 RESULT = PROJECT / "benchmarks" / "results" / "photos.json"

@@ -53,7 +53,7 @@ def shipped(folder: Path) -> str:
     """The base model that the package ships, as registration logs one."""
     import mlflow
 
-    from compo_pipeline.versions import registration
+    from compo_pipeline.registry import registration
 
     example = registration._input_example()
     mlflow.pyfunc.save_model(

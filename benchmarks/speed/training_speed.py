@@ -37,6 +37,9 @@ from spacy.language import Language
 from torch import Tensor
 
 import idle
+from compo_pipeline.core.compute import Compute
+from compo_pipeline.core.records import Caption, Counterfactual, Parse
+from compo_pipeline.core.seeding import rng
 from compo_pipeline.language import parsing
 from compo_pipeline.losses import concept, contrastive
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, ConceptBatch
@@ -57,9 +60,6 @@ from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models import encoding
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.run.compute import Compute
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.records import Caption, Counterfactual, Parse
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder, pad_rows
 from compo_pipeline.training.features import Features, embed

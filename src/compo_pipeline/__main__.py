@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if not given or given == ["--help"]:
         _project_commands()(["--help"], prog_name="compo-pipeline")
-    from compo_pipeline.configuration.removed import replacement
+    from compo_pipeline.core.removed import replacement
 
     if given and (hint := replacement(f"compo-pipeline {given[0]}")):
         sys.exit(f"Error: no command '{given[0]}'{hint}")

@@ -13,10 +13,10 @@ import click
 from kedro.framework.cli.project import run as kedro_run
 from kedro.framework.cli.utils import _split_params as kedro_split_params
 
-from compo_pipeline.configuration.removed import replacement
-from compo_pipeline.configuration.settings import SettingsError, nearest
+from compo_pipeline.core import console, next_steps, offline
+from compo_pipeline.core.removed import replacement
+from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.models.settings import LOCAL_PREFIX, PublishedLayout
-from compo_pipeline.run import console, next_steps, offline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,7 +136,7 @@ cli.add_command(
 @click.pass_obj
 def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: bool) -> None:
     """List the parameters, or those that begin with PREFIX: defaults, types, meanings."""
-    from compo_pipeline.configuration import reference
+    from compo_pipeline.core import reference
     from compo_pipeline.project import settings
 
     conf, env = Path(project.project_path) / "conf", "base" if markdown else env or "local"
@@ -170,8 +170,8 @@ def try_version(
     """Serve a page that compares a registered version and its base: captions, attention maps."""
     if alias is not None and version is not None:
         raise click.UsageError("--alias and --version both name a version: give one of them")
-    from compo_pipeline.serving.ui import command
-    from compo_pipeline.versions.settings import CHAMPION
+    from compo_pipeline.pages.ui import command
+    from compo_pipeline.registry.settings import CHAMPION
 
     settings = _settings(project, env, params)
     command.run(
@@ -263,7 +263,7 @@ def benchmarks(
 ) -> None:
     """List the benchmarks: what is there, what is missing, and where to get it."""
     from compo_pipeline.evaluation.availability import benchmark_availability
-    from compo_pipeline.presentation.suite_page import show_available
+    from compo_pipeline.pages.suite_page import show_available
 
     found = benchmark_availability(_settings(project, env, params).benchmarks)
     if missing:
@@ -277,8 +277,8 @@ def benchmarks(
 @click.pass_obj
 def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
     """List the registered versions: dataset, method, variant, seed, main metric, aliases."""
-    from compo_pipeline.tracking import runs as tracking
-    from compo_pipeline.versions import versions as registered
+    from compo_pipeline.registry import runs as tracking
+    from compo_pipeline.registry import versions as registered
 
     tracking.connect(_settings(project, env, params).tracking, project.project_path)
     registered.show_table()
@@ -297,9 +297,9 @@ def train_(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     from kedro.framework.session import KedroSession
     from kedro.runner import SequentialRunner
 
-    from compo_pipeline.configuration.settings import plain
+    from compo_pipeline.core.remote_settings import refresh_all
+    from compo_pipeline.core.settings import plain
     from compo_pipeline.methods.registry import build
-    from compo_pipeline.storage.settings import refresh_all
     from compo_pipeline.training.launch import train_together
     from compo_pipeline.training.run import jobs_of
 

@@ -15,7 +15,7 @@ from typing import Any
 from kedro.pipeline import Pipeline
 
 from compo_pipeline import pipelines
-from compo_pipeline.configuration import plugins
+from compo_pipeline.core import plugins
 
 GROUP = "compo_pipeline.pipelines"
 

@@ -7,10 +7,9 @@ from kedro.config import MissingConfigException, OmegaConfigLoader
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from compo_pipeline.configuration import keys
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core import console, keys, offline
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.project.hooks import ProjectHooks, SettingsContext, TrackingHook
-from compo_pipeline.run import console, offline
 
 offline.disable_telemetry()
 console.log_plain_lines_off_terminal()

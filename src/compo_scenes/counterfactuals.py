@@ -17,8 +17,13 @@ from typing import Annotated
 from PIL import Image
 from pydantic import Field
 
-from compo_pipeline.configuration.settings import SettingsError, settings
-from compo_pipeline.counterfactuals.contract import (
+from compo_pipeline.core.files import DamagedFileError
+from compo_pipeline.core.hashing import hash_of
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.settings import SettingsError, settings
+from compo_pipeline.core.untrusted import read_json_lines
+from compo_pipeline.generation.counterfactuals.contract import (
     CaptionEditor,
     EditedCaption,
     EditFailure,
@@ -29,11 +34,6 @@ from compo_pipeline.counterfactuals.contract import (
     ImageRequest,
     Opening,
 )
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.files import DamagedFileError
-from compo_pipeline.storage.hashing import hash_of
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.untrusted import read_json_lines
 from compo_scenes.edits import EDITS, EditKind
 from compo_scenes.reading import ParsedCaption, read
 from compo_scenes.redrawing import redraw, retell

@@ -17,10 +17,10 @@ from typing import Any
 from filelock import FileLock
 from pydantic import NonNegativeFloat, PositiveInt
 
-from compo_pipeline.configuration.settings import SettingsError, Share, settings
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.files import read_json_or_none, write_json, write_text
-from compo_pipeline.storage.hashing import files_hash
+from compo_pipeline.core.files import read_json_or_none, write_json, write_text
+from compo_pipeline.core.hashing import files_hash
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.settings import SettingsError, Share, settings
 from compo_scenes import benchmark
 from compo_scenes.captions import COLOUR_WORDS, RELATIONS, THING_WORDS, sentences
 from compo_scenes.instances import instances

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from compo_pipeline.configuration.settings import SPEED, settings
+from compo_pipeline.core.settings import SPEED, settings
 
 
 @dataclass(frozen=True, slots=True)

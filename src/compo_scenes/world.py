@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
 
-from compo_pipeline.run.seeding import digest, rng
+from compo_pipeline.core.seeding import digest, rng
 
 SCENES = 1
 """Version of scenes: raised where equal settings give other images or texts than before."""

@@ -15,10 +15,10 @@ from compo_pipeline.benchmarks.settings import (
     BenchmarksSettings,
     RetrievalSettings,
 )
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.contamination import items_hash
 from compo_pipeline.evaluation.metrics import reported_metrics
-from compo_pipeline.storage.records import Caption
 
 # Complete official files, as their authors published them.
 OFFICIAL = {

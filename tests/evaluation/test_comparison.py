@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from compo_pipeline.benchmarks.averages import Key
+from compo_pipeline.core.records import GRADED, Score
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.comparison import (
     Pair,
@@ -24,8 +26,6 @@ from compo_pipeline.evaluation.comparison import (
     with_holm,
 )
 from compo_pipeline.evaluation.metrics import reported_metrics
-from compo_pipeline.storage.records import GRADED, Score
-from compo_pipeline.storage.tables import Table
 
 MODELS = {"base": "base", "fine_tuned": "clic"}
 PAIRS = [("fine_tuned", "base")]

@@ -7,7 +7,9 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.records import Caption, Fact
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data.images.decoding import Limits
 from compo_pipeline.evaluation.contamination import (
     Overlap,
     count_overlaps,
@@ -18,8 +20,6 @@ from compo_pipeline.evaluation.contamination import (
     without_reported,
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import Limits
-from compo_pipeline.storage.records import Caption, Fact
 
 
 def _noise(seed: int) -> Image.Image:

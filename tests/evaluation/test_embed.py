@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data.images.decoding import Limits
 from compo_pipeline.evaluation import embed
 from compo_pipeline.evaluation.embed import Embedder, tokenize_texts
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import image_fingerprint
 

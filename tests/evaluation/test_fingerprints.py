@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.data.images.decoding import Limits
 from compo_pipeline.evaluation.evaluate import ScoresFingerprint, scores_fingerprints
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import Limits
 
 EVALUATION = EvaluationSettings(device="cpu")
 

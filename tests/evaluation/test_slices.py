@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.core.records import Score
 from compo_pipeline.evaluation.comparison import Row, compare_slices, run_pairs
 from compo_pipeline.evaluation.settings import SliceKind
 from compo_pipeline.evaluation.slices import item_slices
 from compo_pipeline.language.parsing import SHIPPED, parses_of
-from compo_pipeline.storage.records import Score
 
 PARSER = partial(parses_of, SHIPPED)
 SWAPPED = Item(

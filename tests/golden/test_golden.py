@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compo_pipeline.counterfactuals.contract import EditedCaption, EditRequest
-from compo_pipeline.counterfactuals.editors.rules import RuleEditor
-from compo_pipeline.counterfactuals.settings import RulesSettings
+from compo_pipeline.core.records import Caption, Counterfactual, Parse, Score
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.protocols import verdicts
+from compo_pipeline.generation.counterfactuals.contract import EditedCaption, EditRequest
+from compo_pipeline.generation.counterfactuals.editors.rules import RuleEditor
+from compo_pipeline.generation.counterfactuals.settings import RulesSettings
 from compo_pipeline.language.parsing import parse_by
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import METHODS, build
-from compo_pipeline.storage.records import Caption, Counterfactual, Parse, Score
-from compo_pipeline.versions.gate import Check, judge
-from compo_pipeline.versions.settings import Contamination, Gate, GateRule
+from compo_pipeline.registry.gate import Check, judge
+from compo_pipeline.registry.settings import Contamination, Gate, GateRule
 
 HERE = Path(__file__).parent
 LANGUAGE = "compo_en"

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.records import Parse
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.language.alternatives import (
     WordNetCousins,
     open_wordnet,
 )
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.replacements import Replacer, replacer
-from compo_pipeline.storage.records import Parse
 
 if TYPE_CHECKING:
     from nltk.corpus.reader.wordnet import WordNetCorpusReader

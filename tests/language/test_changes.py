@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from compo_pipeline.core.seeding import rng
 from compo_pipeline.language.changes import change
 from compo_pipeline.language.editing import Generator
 from compo_pipeline.language.parsing import SHIPPED, parses_of
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
-from compo_pipeline.run.seeding import rng
 from compo_scenes.captions import sentences
 from compo_scenes.counterfactuals import edit
 from compo_scenes.edits import EDITS

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.concepts import Concept, concepts
 from compo_pipeline.language.parsing import parse
-from compo_pipeline.storage.records import Parse
 
 if TYPE_CHECKING:
     from spacy.language import Language

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import (
     Edit,
     apply_edits,
@@ -15,7 +16,6 @@ from compo_pipeline.language.editing import (
     recapitalise,
     token_text,
 )
-from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.language.parsing import parse
-from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 Made = Callable[[str], dict[str, set[str]]]

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spacy.language import Language
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.records import Parse
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.language import parsing
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.parsing import load, name_and_version, parse
-from compo_pipeline.storage.records import Parse
 
 
 def test_the_shipped_pipeline_tags_and_parses(compo_en: Language) -> None:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spacy.language import Language
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.parsing import parse
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
-from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.alternatives import Alternative, lexicon_alternatives
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.parsing import parse
 from compo_pipeline.language.replacements import Replacer, replacer
-from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 DOG = "[ A/DET/DT brown/ADJ/JJ dog/NOUN/NN ]"

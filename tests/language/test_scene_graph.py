@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 from spacy.language import Language
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import token_text
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.parsing import parse
 from compo_pipeline.language.scene_graph import kinds, scene_graph
-from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 DOG = "[ a/DET/DT brown/ADJ/JJ dog/NOUN/NN ]"

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 from spacy.language import Language
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.parsing import parse
 from compo_pipeline.language.reordering import swap_phrases
 from compo_pipeline.language.sense import can_replace, is_harmless_exchange, movable_unit
 from compo_pipeline.language.swaps import swap_across, swap_within
-from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.swaps import EXCLUDED_UPOS, Swap, swap_across, swap_within
-from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 Count = Callable[..., Counter[str]]

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import token_text
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.units import Unit, foil, units
-from compo_pipeline.storage.records import Parse
 
 REPLACER = replacer()
 Tagged = Callable[[str], Parse]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.methods.contract import ImageInput
-from compo_pipeline.storage.records import Caption, Parse
 
 
 @pytest.fixture(scope="session")

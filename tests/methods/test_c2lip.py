@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.losses import concept, contrastive
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, C2lipWeights, ConceptBatch
 from compo_pipeline.methods.contract import Example, ImageInput, NoViewSettings, ViewContext
 from compo_pipeline.models.dense import DenseImages, TextTokens
-from compo_pipeline.storage.records import Caption, Parse
 
 
 def c2lip(**changes: Any) -> C2lip:

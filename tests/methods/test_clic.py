@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from compo_pipeline.core.records import Caption, View
 from compo_pipeline.methods.clic import Clic, ClicBatch, ClicObjective, ClicViews, ClicWeights
 from compo_pipeline.methods.clip import PairBatch
 from compo_pipeline.methods.contract import Example, ImageInput
-from compo_pipeline.storage.records import Caption, View
 
 
 @dataclass

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from compo_pipeline.core.records import Caption, Parse, View
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews, join
 from compo_pipeline.methods.contract import ViewContext
-from compo_pipeline.storage.records import Caption, Parse, View
 
 CAT = "A/DET red/ADJ cat/NOUN sleeps/VERB ./PUNCT"
 DOG = "The/DET blue/ADJ dog/NOUN runs/VERB ./PUNCT"

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from compo_pipeline.core.records import Caption, View
 from compo_pipeline.methods.clip import Clip, ClipObjective, PairBatch
 from compo_pipeline.methods.contract import Example, ImageInput, NoViewSettings, ViewContext
-from compo_pipeline.storage.records import Caption, View
 
 
 class Encoder:

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from compo_pipeline.core.records import Caption, Counterfactual, View
 from compo_pipeline.methods.clip import pair_batch
 from compo_pipeline.methods.contract import Example, ImageInput, ViewContext
 from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, embed_pairs
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
-from compo_pipeline.storage.records import Caption, Counterfactual, View
 
 Edits = Callable[..., list[Counterfactual]]
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from compo_pipeline.core.records import Caption, Parse, View
 from compo_pipeline.losses import contrastive
 from compo_pipeline.losses.adaptive_ranking import cross_modal_ranking, intra_modal
 from compo_pipeline.losses.calibrated import calibrated_loss
@@ -21,7 +22,6 @@ from compo_pipeline.methods.cs_clip import CsClip
 from compo_pipeline.methods.dac_mil import DacMil
 from compo_pipeline.methods.sneg import Sneg
 from compo_pipeline.methods.svlc_r import SvlcR
-from compo_pipeline.storage.records import Caption, Parse, View
 
 TEXT = "A brown dog chases a horse."
 SOURCE = (

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core import table_files
+from compo_pipeline.core.engines import PrepareSettings
+from compo_pipeline.core.records import Caption, Counterfactual, Parse, View
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.tables import Table
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings, ViewContext
 from compo_pipeline.methods.mixture import Mixture, apportion
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.views import EpochViews, write
-from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.storage import table_files
-from compo_pipeline.storage.records import Caption, Counterfactual, Parse, View
-from compo_pipeline.storage.tables import Table
 
 CLIC = Clic(ClicViews(), ClicObjective())
 CLIP = Clip(NoViewSettings(), ClipObjective())

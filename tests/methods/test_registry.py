@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.registry import METHODS, MethodEntry, label, method_type
 
@@ -80,7 +80,7 @@ def test_a_method_of_an_installed_package(installed: Callable[[str], Run], first
     done = installed(
         f"""
 {first}
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.methods.registry import build, label
 method = build("doubled", {{}}, {{"trains": ["image"]}})
 print(method.name, *method.trains, label("doubled"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from compo_pipeline.core.records import Caption, Parse, View
 from compo_pipeline.methods.contract import Example, ImageInput, ViewContext
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.methods.negclip import (
@@ -15,7 +16,6 @@ from compo_pipeline.methods.negclip import (
     NegClipObjective,
     NegClipViews,
 )
-from compo_pipeline.storage.records import Caption, Parse, View
 
 TEXT = "A small dog sits on the green sofa."
 

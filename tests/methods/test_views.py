@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from compo_pipeline.core.records import Caption, Parse, View
+from compo_pipeline.core.tables import Table
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Example, ViewContext
 from compo_pipeline.methods.views import (
@@ -17,8 +19,6 @@ from compo_pipeline.methods.views import (
     single_view,
     write,
 )
-from compo_pipeline.storage.records import Caption, Parse, View
-from compo_pipeline.storage.tables import Table
 
 CAT, DOG = "A/DET red/ADJ cat/NOUN", "The/DET blue/ADJ dog/NOUN"
 

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.images import vgg
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data.images import vgg
 from compo_pipeline.models import checkpoints, weights
 from compo_pipeline.models.checkpoints import LAYOUTS
 from compo_pipeline.models.encoding import encode_images, encode_texts

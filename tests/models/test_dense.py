@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.dense import (
     encode_images_densely,
     encode_text_tokens,

@@ -14,13 +14,13 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.files import DamagedFileError
+from compo_pipeline.core.hashing import file_hash
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.storage.files import DamagedFileError
-from compo_pipeline.storage.hashing import file_hash
 
 TEXTS = ["A red cube isn't left of two spheres.", "word " * 100]
 

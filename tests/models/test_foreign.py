@@ -9,7 +9,7 @@ from typing import Any
 import open_clip
 import pytest
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import foreign, sources
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.export import export
 from compo_pipeline.models.hf_export import to_hugging_face
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer

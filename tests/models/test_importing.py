@@ -17,13 +17,13 @@ from click.testing import CliRunner, Result
 from kedro.framework.cli.cli import KedroCLI
 from safetensors.torch import load_file, save_file
 
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.core.files import DamagedFileError
+from compo_pipeline.core.hashing import file_hash
+from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.models.importing import ImportRequest, import_model
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.storage.files import DamagedFileError
-from compo_pipeline.storage.hashing import file_hash
 
 pytestmark = pytest.mark.usefixtures("architectures")
 

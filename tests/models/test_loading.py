@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import sources
 from compo_pipeline.models.export import export
 from compo_pipeline.models.importing import ImportRequest, import_model

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.models.encoding import encode_texts
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, load

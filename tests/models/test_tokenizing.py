@@ -15,7 +15,7 @@ import pytest
 import torch
 from open_clip.tokenizer import SimpleTokenizer
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import hub
 from compo_pipeline.models.importing import tokenizer_files, with_tokenizer
 from compo_pipeline.models.loading import load

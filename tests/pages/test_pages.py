@@ -1,196 +1,114 @@
-"""Each command of the pages is executed by a test or says why not, and would be accepted."""
+"""Parts that the pages share: thumbnails, image cards, changed words, links."""
 
-import json
-import re
-import shlex
-import tomllib
-from collections.abc import Iterator
-from functools import cache
+import base64
+import io
 from pathlib import Path
-from typing import Any
 
-import click
 import pytest
-from click.testing import CliRunner
-from kedro.framework.project import pipelines
-from kedro.pipeline import Pipeline
-from tests.pages.pages import (
-    PLAN,
-    PROJECT,
-    commands,
-    commands_of_pages,
-    executed,
-    plan,
-    replaced,
-    spans,
+from PIL import Image
+
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.pages.pages import (
+    Card,
+    Cards,
+    Cell,
+    ImageCard,
+    Link,
+    List,
+    Page,
+    Plot,
+    Side,
+    Table,
+    Text,
+    changed_words,
+    coded,
+    edited_text,
+    image_card,
+    links,
+    thumbnail,
 )
-
-from compo_pipeline import cli
-from compo_pipeline.evaluation.suite import find_entry, listed_models
-from compo_pipeline.project import commands as without_project
-from compo_pipeline.project.settings import (
-    RunSettings,
-    check_settings,
-    loader_of,
-    read_settings,
-)
-
-FOUND = commands_of_pages()
-LISTED = plan()
-# What only the stories have: the method of a new project, and a variant that the reader writes.
-OWN_METHOD, OWN_VARIANT = "method=cyclip", ("variant", "advised")
-
-
-def listed() -> Iterator[tuple[str, str]]:
-    """Places of commands.yml, and the commands there."""
-    for name, story in LISTED["stories"].items():
-        yield from ((f"stories.{name}", command) for command in executed(story))
-    for kind in ("elsewhere", "not_executed"):
-        for name, group in LISTED[kind].items():
-            yield from ((f"{kind}.{name}", command.strip()) for command in group)
-
-
-def test_commands_are_read_as_bash_reads_them() -> None:
-    page = """
-```sh
-# only a comment
-a --b \\
-  --c   # why, it's here
-say 'one # two
-  three' "#"
-cat <<end
-# kept: it's text
-end
-```
-1. in a list:
-   ```sh
-   d #
-   ```
-```python
-not --this
-```
-"""
-    assert list(commands(page)) == [
-        "a --b --c",
-        "say 'one # two\n  three' \"#\"",
-        "cat <<end\n# kept: it's text\nend",
-        "d",
-    ]
-    with pytest.raises(ValueError, match="open"):
-        list(commands("```sh\nsay 'open\n```\n"))
-
-
-def test_every_command_of_a_page_is_executed_or_says_why_not() -> None:
-    known = {command for _, command in listed()}
-    new = [f"  {command}\n    ({', '.join(FOUND[command])})" for command in FOUND.keys() - known]
-    assert not new, (
-        f"not in {PLAN}:\n" + "\n".join(sorted(new)) + "\nAdd each to the steps of a story, or "
-        "under not_executed with what it would need"
-    )
-    stale = [f"  {place}: {command}" for place, command in listed() if command not in FOUND]
-    assert not stale, f"in {PLAN}, but on no page:\n" + "\n".join(stale)
-
-
-def test_no_command_is_executed_and_not_executed() -> None:
-    places: dict[str, set[str]] = {}
-    for place, command in listed():
-        places.setdefault(command, set()).add(place.partition(".")[0])
-    assert not [command for command, kinds in places.items() if len(kinds) > 1]
-
-
-def test_commands_that_another_test_executes_are_of_a_page_that_it_reads() -> None:
-    for test, group in LISTED["elsewhere"].items():
-        text = (PROJECT / test).read_text(encoding="utf-8")
-        for command in group:
-            assert any(Path(page).name in text for page in FOUND[command]), f"{test}: {command}"
-
-
-def test_every_placeholder_has_a_value() -> None:
-    left = {command: replaced(command, LISTED["placeholders"]) for command in (*FOUND, *spans())}
-    placeholder = re.compile(r"<[A-Za-z][\w -]*>")
-    assert not [command for command, typed in left.items() if placeholder.search(typed)]
-
-
-def words_after(program: str, command: str) -> Iterator[list[str]]:
-    """The arguments of a program wherever a command runs it."""
-    for line in re.split(r"[;\n]|&&", replaced(command, LISTED["placeholders"])):
-        for found in re.findall(rf"^(?:\s|then |else )*{program} (.*)", line):
-            # Within a string of `bash -c`, the last command ends with the string's quote.
-            own = found.partition(" > ")[0]
-            yield shlex.split(own if own.count("'") % 2 == 0 else own.rstrip("'"))
-
-
-EVERYTHING = sorted({*FOUND, *spans()})
-RUNS = {
-    tuple(words[1:])
-    for command in EVERYTHING
-    if OWN_METHOD not in command
-    for words in words_after("kedro", command)
-    if words[:1] == ["run"]
-}
-COMMANDS = {tuple(words) for each in EVERYTHING for words in words_after("compo-pipeline", each)}
-
-
-@cache
-def settings_of(env: str | None, params: str) -> RunSettings:
-    """The settings of a run by environment and `--params`, as JSON; not those of conf/local."""
-    env = "base" if env is None else env
-    assert (PROJECT / "conf" / env).is_dir(), f"conf/{env} is no folder"
-    loader = loader_of(PROJECT / "conf", env, json.loads(params))
-    return read_settings(loader)
-
-
-@pytest.mark.parametrize("words", [pytest.param(each, id=" ".join(each)) for each in sorted(RUNS)])
-def test_a_run_is_accepted_before_it_looks_for_data(
-    words: tuple[str, ...], bootstrapped: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The environment, pipelines, nodes, settings, variants, model lists and sets exist."""
-
-    def accept(**given: Any) -> None:
-        params = dict(each for each in given["params"].items() if each != OWN_VARIANT)
-        settings = settings_of(given["env"], json.dumps(params))
-        names = given["pipelines"] or [given["pipeline"] or "__default__"]
-        chosen = sum((pipelines[name] for name in names), Pipeline([]))
-        check_settings(settings, chosen)
-        listed_models(settings.models, settings.model_lists)
-        find_entry(settings.set, "set", settings.comparison_sets, "comparison_sets")
-
-    run = click.Command("run", params=cli.kedro_run.params, callback=accept)
-    monkeypatch.setattr(cli, "kedro_run", run)
-    done = CliRunner().invoke(cli.cli, ["run", *words])
-    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize(
-    "words", [pytest.param(each, id=" ".join(each)) for each in sorted(COMMANDS)]
+    ("size", "small"), [((800, 400), (100, 50)), ((40, 400), (10, 100)), ((30, 20), (30, 20))]
 )
-def test_a_command_of_the_project_takes_its_arguments(
-    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, *arguments = words
-    known = {**without_project.commands.commands, **cli.cli.commands}
-    assert name in known
-    monkeypatch.chdir(tmp_path)
-    for file in (Path(each) for each in arguments if each.endswith(".pkl")):
-        file.touch()
-    for folder in re.findall(r"_root=([^,\s]+)", " ".join(words)):
-        Path(folder).mkdir(parents=True)
-    if re.fullmatch(r"--[\w-]+", words[-1]):  # named in a text, without its value
-        assert any(arguments[-1] in each.opts for each in known[name].params)
-        arguments.pop()
-    parsed = known[name].make_context(name, arguments, resilient_parsing=not arguments)
-    params = parsed.params.get("params")
-    if isinstance(params, dict):
-        settings_of(parsed.params["env"], json.dumps(params))
+def test_a_thumbnail(size: tuple[int, int], small: tuple[int, int]) -> None:
+    source = Image.new("RGB", size, "red")
+    uri, width, height = thumbnail(source, 100)
+    head, data = uri.split(",")
+    image = Image.open(io.BytesIO(base64.b64decode(data)))
+    assert head == "data:image/jpeg;base64"
+    assert (width, height) == image.size == small
+    assert image.getpixel((0, 0))[0] > 240
+    assert source.size == size
 
 
-def test_extras_that_are_installed_exist() -> None:
-    content = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
-    named = {
-        extra
-        for command in FOUND
-        if command.startswith("pip install")
-        for extras in re.findall(r"\[(.*)]", command)
-        for extra in extras.split(",")
-    }
-    assert named and named <= content["project"]["optional-dependencies"].keys()
+def test_an_image_card_has_the_image_or_its_problem(tmp_path: Path) -> None:
+    Image.new("RGB", (640, 320), "red").save(tmp_path / "red.png")
+    card = image_card(tmp_path, "red.png")
+    assert (card.label, card.width, card.height, card.problem) == ("red.png", 320, 160, "")
+    assert card.uri.startswith("data:image/jpeg;base64,")
+    gone = image_card(tmp_path, "gone.png")
+    assert gone == ImageCard("gone.png", problem="missing: no file at 'gone.png'")
+    assert "out_of_root" in image_card(tmp_path, "../red.png").problem
+
+
+@pytest.mark.parametrize(
+    ("text", "others", "pieces"),
+    [
+        ("a blue cat", ["a red cat"], [("a ", False), ("blue", True), (" cat", False)]),
+        ("A cat", ["a CAT"], [("A cat", False)]),
+        ("don't go", ["do go"], [("don't", True), (" go", False)]),
+        ("a b c", ["x y z", "a b d"], [("a b ", False), ("c", True)]),
+        ("on the mat, a cat.", ["a cat."], [("on the mat,", True), (" a cat.", False)]),
+        ("a cat", ["a red cat"], [("a cat", False)]),
+        ("", ["a cat"], []),
+    ],
+)
+def test_changed_words(text: str, others: list[str], pieces: list[tuple[str, bool]]) -> None:
+    assert list(changed_words(text, others)) == pieces
+    assert "".join(piece for piece, _ in changed_words(text, others)) == text
+
+
+def test_an_edited_text_has_new_and_removed_pieces() -> None:
+    gone = "<small>instead of: red</small>"
+    assert edited_text("A blue <b>.", "A red <b>.") == f"A <mark>blue</mark> &lt;b&gt;.{gone}"
+    assert edited_text("A cat sits.", "A red cat sits.") == f"A cat sits.{gone}"
+    assert edited_text("", "A cat.") == edited_text(None, "A cat.") == ""
+
+
+def test_links_are_relative_and_name_the_pipeline_of_a_missing_page(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "there.html").touch()
+    site = Site(pages={name: str(tmp_path / f"a/{name}.html") for name in ("there", "later")})
+    found = links(tmp_path / "b", site, {"There": ("there", "x"), "Later": ("later", "y")})
+    assert found == [Link("There", "../a/there.html"), Link("Later", "../a/later.html", "y")]
+
+
+def test_texts_are_texts_in_every_kind_of_section() -> None:
+    bad = "<b>&</b>"
+    table = Table(["name", bad], [[bad, 1234], [Cell(bad, "bad", bad), 0.26]], [bad], note=bad)
+    card = Card([bad], [Side(bad, ImageCard(bad, problem=bad), bad, [bad], bad)], table)
+    edited = Card([bad], [Side(text=edited_text(bad, ""))])
+    sections = [table, Cards([card, edited]), Text(bad, bad), List([bad]), Plot("<svg/>", bad)]
+    page = Page(
+        bad, bad, sections, [bad], {bad: bad}, [Link(bad, "a.html", bad)], bad, script="1<2"
+    )
+    files = page.files("page.html", "page.md")
+    html, markdown = str(files["page.html"]), str(files["page.md"])
+    assert "<b>" not in html and html.count("&lt;b&gt;&amp;&lt;/b&gt;") > 20
+    assert "<svg/>" in html and "1<2" in html and "1,234" in html
+    assert f"| {bad} | 1,234 |\n| {bad} {bad} | 0.3 |" in markdown
+
+
+def test_figures_lie_beside_their_page() -> None:
+    plot = Plot("<svg/>", "a plot", "plot.png", b"PNG", title="Plot")
+    files = Page("title", "over", [plot]).files("page.md")
+    assert files["plot.png"] == b"PNG" and "![a plot](plot.png)" in str(files["page.md"])
+
+
+def test_minus_signs_of_numbers_outside_of_code() -> None:
+    sign = "\N{MINUS SIGN}"
+    assert coded("-3.0 [-4, +1] fine-tuned R-1 `--a=-1`") == (
+        f"{sign}3.0 [{sign}4, +1] fine-tuned R-1 <code>--a=-1</code>"
+    )

@@ -15,8 +15,11 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from PIL import Image
 
-from compo_pipeline.configuration.settings import SettingsError, parse, plain
-from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.core.files import write_json
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.settings import SettingsError, parse, plain
+from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
@@ -24,11 +27,8 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import RECORD_FILE, read_record
 from compo_pipeline.pipelines.attention.pipeline import create_pipeline
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import write_json
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 
 @pytest.fixture(scope="module")

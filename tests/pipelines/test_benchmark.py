@@ -22,8 +22,11 @@ from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.benchmarks.sugar_crepe import ADD, REPLACE, SWAP
 from compo_pipeline.benchmarks.suites import CLIC_DRAW, SUITES
-from compo_pipeline.configuration.settings import SettingsError, parse
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.core.files import record_json, write_files
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.availability import benchmark_availability
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import item_changes
@@ -40,14 +43,11 @@ from compo_pipeline.evaluation.suite import (
     trade_off,
 )
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.pages import suite_page
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.presentation import suite_page
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import record_json, write_files
-from compo_pipeline.storage.records import Score
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.settings import RegistrationSettings
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 CPU = EvaluationSettings(device="cpu")
 DEFAULTS = {

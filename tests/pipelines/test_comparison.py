@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from kedro.io import DataCatalog
 
-from compo_pipeline.comparison import cells as runs
-from compo_pipeline.comparison.cells import find_cells, load_runs
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.core.files import record_json, write_json
+from compo_pipeline.core.provenance import CommandOptions
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.core.table_files import write_rows
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import ComparisonSet
@@ -22,10 +24,8 @@ from compo_pipeline.pipelines.comparison.nodes import run_cells
 from compo_pipeline.pipelines.comparison.pipeline import create_pipeline
 from compo_pipeline.project.problems import check_resources
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.run.provenance import CommandOptions
-from compo_pipeline.storage.files import record_json, write_json
-from compo_pipeline.storage.records import Score
-from compo_pipeline.storage.table_files import write_rows
+from compo_pipeline.tuning import cells as runs
+from compo_pipeline.tuning.cells import find_cells, load_runs
 
 SETS = {
     "two": {

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration.settings import SettingsError, parse
-from compo_pipeline.counterfactuals.settings import (
+from compo_pipeline.core.engines import LOCAL
+from compo_pipeline.core.files import write_files
+from compo_pipeline.core.records import Caption, Fact
+from compo_pipeline.core.sentences import split
+from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.data.catalog import FolderDataset
+from compo_pipeline.generation.counterfactuals.settings import (
     CounterfactualSettings,
 )
-from compo_pipeline.counterfactuals.tables import TooManyFailures
-from compo_pipeline.datasets.catalog import FolderDataset
-from compo_pipeline.language.sentences import split
+from compo_pipeline.generation.counterfactuals.tables import TooManyFailures
 from compo_pipeline.pipelines.counterfactuals.nodes import (
     check_counterfactuals,
     make_counterfactuals,
     preview_counterfactuals,
 )
-from compo_pipeline.run.engines import LOCAL
-from compo_pipeline.storage.files import write_files
-from compo_pipeline.storage.records import Caption, Fact
 from compo_scenes.dataset import SceneSettings, write
 
 SETTINGS = CounterfactualSettings()

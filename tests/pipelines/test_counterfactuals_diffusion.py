@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.counterfactuals.contract import Opening
-from compo_pipeline.counterfactuals.generation import Jobs, generate, publish
-from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.core.records import Caption, Counterfactual
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.tables import Table
+from compo_pipeline.data.catalog import FolderDataset
+from compo_pipeline.generation.counterfactuals.contract import Opening
+from compo_pipeline.generation.counterfactuals.generation import Jobs, generate, publish
+from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.pipelines.counterfactuals.nodes import open_engines
-from compo_pipeline.storage.records import Caption, Counterfactual
-from compo_pipeline.storage.tables import Table
 
 SMALL = {"steps": 1, "height": 16, "width": 16, "batch": 4}
 CAPTIONS = ("Two dogs near a red car.", "A man sits on a couch.", "A bike beside a wooden bench.")

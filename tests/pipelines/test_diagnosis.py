@@ -14,15 +14,15 @@ from kedro.runner import SequentialRunner
 from PIL import Image
 
 from compo_pipeline.benchmarks.settings import FoilBenchmarkSettings
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.catalog import FolderDataset, JsonDataset
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.core.records import Caption, Foil, View
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.table_files import write_rows
+from compo_pipeline.data.catalog import FolderDataset, JsonDataset
 from compo_pipeline.methods.views import from_table, single_view
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.records import Caption, Foil, View
-from compo_pipeline.storage.table_files import write_rows
 
 THINGS = ("cup", "box", "ball", "vase", "lamp")
 COLOURS = ("red", "blue", "green", "black")

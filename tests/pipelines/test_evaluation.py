@@ -19,17 +19,17 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from compo_pipeline.benchmarks.settings import FoilBenchmarkSettings
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.catalog import FolderDataset, JsonDataset, RowsDataset
+from compo_pipeline.core.provenance import CommandOptions, Site
+from compo_pipeline.core.records import Caption, Fact, Foil, View
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.table_files import write_rows
+from compo_pipeline.data.catalog import FolderDataset, JsonDataset, RowsDataset
 from compo_pipeline.evaluation.comparison import by_model
-from compo_pipeline.foils.settings import FoilSettings
+from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.methods.views import from_table, single_view
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.records import Caption, Fact, Foil, View
-from compo_pipeline.storage.table_files import write_rows
 
 IMAGES = 6
 
@@ -87,8 +87,8 @@ def catalog(
     shipped: RunSettings, data: Path, tiny_clip: Path, mlflow_project: Path, folder: Path
 ) -> Callable[..., DataCatalog]:
     """What the pipeline reads and writes, with the project's settings but for `changes`."""
-    from compo_pipeline.tracking import runs as tracking
-    from compo_pipeline.tracking.settings import TrackingSettings
+    from compo_pipeline.registry import runs as tracking
+    from compo_pipeline.registry.tracking_settings import TrackingSettings
 
     tracking.configure(TrackingSettings(), mlflow_project)
     run_id = tracking.open_run("evaluation", {})
@@ -185,7 +185,7 @@ def catalog(
             "metrics": JSONDataset(filepath=str(folder / "metrics.json")),
             "diagnosis": JsonDataset(
                 filepath=str(folder / "diagnosis.json"),
-                record="compo_pipeline.diagnosis.diagnose.Diagnosis",
+                record="compo_pipeline.evaluation.diagnosis.diagnose.Diagnosis",
             ),
             "comparison": JsonDataset(
                 filepath=str(folder / "comparison.json"),
@@ -305,7 +305,7 @@ def test_a_review_of_older_items_ends_the_evaluation(done: DataCatalog) -> None:
 def test_figures_and_report_are_kept_with_the_run(done: DataCatalog) -> None:
     import mlflow
 
-    from compo_pipeline.tracking import runs as tracking
+    from compo_pipeline.registry import runs as tracking
 
     run_id = done.load("run")["run_id"]
     client = mlflow.MlflowClient()

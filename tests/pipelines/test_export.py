@@ -8,8 +8,8 @@ import pytest
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 
-from compo_pipeline.configuration.settings import SettingsError, parse
-from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.models import hf_export, onnx_export
 from compo_pipeline.models.loading import load

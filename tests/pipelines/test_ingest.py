@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from compo_pipeline.datasets.quality.quarantine import TooManyBadRows, valid_captions
-from compo_pipeline.datasets.quality.settings import RowRule
-from compo_pipeline.datasets.readers import locate
-from compo_pipeline.datasets.readers.record import SourceError
-from compo_pipeline.datasets.settings import Columns, DataSettings, SampleSettings, SourceSettings
+from compo_pipeline.core.files import write_files
+from compo_pipeline.data.quality.quarantine import TooManyBadRows, valid_captions
+from compo_pipeline.data.quality.settings import RowRule
+from compo_pipeline.data.readers import locate
+from compo_pipeline.data.readers.record import SourceError
+from compo_pipeline.data.settings import Columns, DataSettings, SampleSettings, SourceSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 from compo_pipeline.pipelines.validation.nodes import (
     measure_language,
@@ -22,7 +23,6 @@ from compo_pipeline.pipelines.validation.nodes import (
     validate_facts,
 )
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.storage.files import write_files
 
 CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
 

@@ -9,12 +9,12 @@ from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
 
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.core.files import causes
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.parsing import load
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.storage.files import causes
 from compo_scenes.pipelines.shipped import create_pipeline
 from compo_scenes.settings import LanguageModelSettings
 

@@ -19,15 +19,15 @@ import pytest
 import yaml
 from PIL import Image
 
-from compo_pipeline.configuration.settings import SettingsError, leaves, parse, with_values
-from compo_pipeline.datasets import readers
-from compo_pipeline.datasets.readers.record import NOT_CAPTIONED, RawCaption, SourceError
-from compo_pipeline.datasets.settings import CaptionTable, Columns, DataSettings, SourceSettings
-from compo_pipeline.images.decoding import Limits, inspect, load
+from compo_pipeline.core.records import Rejected
+from compo_pipeline.core.settings import SettingsError, leaves, parse, with_values
+from compo_pipeline.data import readers
+from compo_pipeline.data.images.decoding import Limits, inspect, load
+from compo_pipeline.data.readers.record import NOT_CAPTIONED, RawCaption, SourceError
+from compo_pipeline.data.settings import CaptionTable, Columns, DataSettings, SourceSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 from compo_pipeline.pipelines.validation.nodes import validate_facts
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.storage.records import Rejected
 
 COUNT = 8
 KEYS = [f"{number:09}" for number in range(COUNT)]

@@ -21,18 +21,18 @@ from kedro.runner import SequentialRunner
 from mlflow.exceptions import MlflowException
 from PIL import Image
 
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.catalog import JsonDataset, PageDataset
+from compo_pipeline.core.provenance import CommandOptions, Site
+from compo_pipeline.core.requests import REQUESTS, hour_folder, write_requests
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data.catalog import JsonDataset, PageDataset
 from compo_pipeline.models.loading import load
-from compo_pipeline.monitoring.report import ALARM_STATUS, Alarm, check
-from compo_pipeline.monitoring.settings import MonitoringSettings
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.requests import REQUESTS, hour_folder, write_requests
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.reference import REFERENCE, WORDS
-from compo_pipeline.versions.settings import RegistrationSettings
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.reference import REFERENCE, WORDS
+from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
+from compo_pipeline.serving.monitoring.report import ALARM_STATUS, Alarm, check
+from compo_pipeline.serving.monitoring.settings import MonitoringSettings
 
 NAME, WIDTH, ROWS, REQUESTED = "monitored", 8, 120, 60
 TEXTS = ("a red dog", "a blue cat on the grass")

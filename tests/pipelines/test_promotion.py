@@ -15,8 +15,9 @@ from safetensors.torch import load_file, save_file
 from tests.evaluating import evaluate
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.configuration.settings import parse, plain
-from compo_pipeline.datasets.catalog import PageDataset
+from compo_pipeline.core.provenance import CommandOptions, Site
+from compo_pipeline.core.settings import parse, plain
+from compo_pipeline.data.catalog import PageDataset
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -24,12 +25,11 @@ from compo_pipeline.evaluation.slices import scored_items
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.evidence import Evidence, write_evidence
-from compo_pipeline.versions.promotion import PromotionError
-from compo_pipeline.versions.settings import PromotionSettings, RegistrationSettings
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.evidence import Evidence, write_evidence
+from compo_pipeline.registry.promotion import PromotionError
+from compo_pipeline.registry.settings import PromotionSettings, RegistrationSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 IMAGES = 4
 NAME = "pipeline-promoted"

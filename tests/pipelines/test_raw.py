@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.configuration.settings import SettingsError, parse
-from compo_pipeline.datasets.readers.record import SourceError
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.data.readers.record import SourceError
+from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.pipelines.raw.nodes import prepare_source
 from compo_scenes.dataset import SceneSettings
 

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration.settings import SettingsError, parse
-from compo_pipeline.datasets.readers import locate
-from compo_pipeline.datasets.recaption.settings import RecaptionSettings
-from compo_pipeline.datasets.settings import DataSettings, SampleSettings, SourceSettings
+from compo_pipeline.core.files import write_files
+from compo_pipeline.core.records import Recaption
+from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.core.table_files import write_rows
+from compo_pipeline.core.tables import Table
+from compo_pipeline.data.readers import locate
+from compo_pipeline.data.settings import DataSettings, SampleSettings, SourceSettings
+from compo_pipeline.generation.recaption.settings import RecaptionSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 from compo_pipeline.pipelines.recaption.nodes import recaption_images
 from compo_pipeline.pipelines.validation.nodes import validate_facts
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.storage.files import write_files
-from compo_pipeline.storage.records import Recaption
-from compo_pipeline.storage.table_files import write_rows
-from compo_pipeline.storage.tables import Table
 
 IMAGES = 6
 NEW = "The image shows a dog on a red sofa. It sleeps in the warm sun."

@@ -11,24 +11,24 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings, RetrievalSettings
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.datasets.catalog import FolderDataset
-from compo_pipeline.datasets.recaption.settings import RecaptionSettings
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data.catalog import FolderDataset
+from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.comparison import compare, run_pairs
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.generation.recaption.settings import RecaptionSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.pipelines.registration.pipeline import create_pipeline
-from compo_pipeline.storage.records import Score
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.evidence import read_evidence
-from compo_pipeline.versions.settings import RegistrationSettings
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.evidence import read_evidence
+from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 SCORES = [
     Score(model, "retrieval", "raw", "i2t_r1", str(item), f"{item}.png", (), item < right, None)

@@ -18,8 +18,10 @@ from PIL import Image
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings, RetrievalSettings
-from compo_pipeline.configuration.settings import SettingsError, parse, plain
-from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.core.files import write_text
+from compo_pipeline.core.records import Caption, Parse
+from compo_pipeline.core.settings import SettingsError, parse, plain
+from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.evaluation.analysis.wise_ft import choose_ratio
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
@@ -37,10 +39,8 @@ from compo_pipeline.pipelines.training.nodes import (
     train_models,
 )
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.storage.files import write_text
-from compo_pipeline.storage.records import Caption, Parse
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.training.checkpoint import TrainingError
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.settings import TrainingSettings

@@ -13,21 +13,21 @@ import pytest
 from pydantic import TypeAdapter
 
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.comparison import cells
-from compo_pipeline.configuration.settings import SettingsError, parse
-from compo_pipeline.configuration.variants import VariantName
+from compo_pipeline.core.files import record_json, write_json
+from compo_pipeline.core.provenance import CommandOptions, Site
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.core.table_files import write_rows
+from compo_pipeline.core.variants import VariantName
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.tuning import nodes
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.files import record_json, write_json
-from compo_pipeline.storage.records import Score
-from compo_pipeline.storage.table_files import write_rows
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.tuning import cells
 from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.selection import study_items
 from compo_pipeline.tuning.settings import ConfirmationSettings, StudySettings, TuningSettings

@@ -9,11 +9,11 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
 
-from compo_pipeline.datasets.catalog import PageDataset, RowsDataset
-from compo_pipeline.datasets.quality.quarantine import TooManyBadRows
+from compo_pipeline.core.records import Caption, Fact
+from compo_pipeline.data.catalog import PageDataset, RowsDataset
+from compo_pipeline.data.quality.quarantine import TooManyBadRows
 from compo_pipeline.pipelines.validation.pipeline import create_pipeline
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.storage.records import Caption, Fact
 
 ROWS = [
     Caption(f"train-{n}", "i", f"{n}.jpg", 64, 48, ("A dog sits here.",) * 2, "t", "train")

@@ -9,7 +9,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.core.annotations import AnnotationColumns, AnnotationSettings
+from compo_pipeline.core.engines import LOCAL
+from compo_pipeline.core.files import write_files
+from compo_pipeline.core.records import Caption, Parse, View
+from compo_pipeline.core.table_files import write_rows
+from compo_pipeline.core.tables import Table
+from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.pipelines.views.nodes import (
     draw_views,
@@ -17,12 +23,6 @@ from compo_pipeline.pipelines.views.nodes import (
     parse_captions,
     preview_views,
 )
-from compo_pipeline.run.engines import LOCAL
-from compo_pipeline.storage.annotations import AnnotationColumns, AnnotationSettings
-from compo_pipeline.storage.files import write_files
-from compo_pipeline.storage.records import Caption, Parse, View
-from compo_pipeline.storage.table_files import write_rows
-from compo_pipeline.storage.tables import Table
 
 SENTENCES = {
     "a": ("A red cat sits on a mat.", "Its bed is warm.", "A lamp shines."),

@@ -19,18 +19,18 @@ from kedro_datasets.pandas import CSVDataset
 from PIL import Image
 
 from compo_pipeline.benchmarks.settings import BenchmarkSet, RetrievalSettings
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.pages.wise_ft_page import describe_choice
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.presentation.wise_ft_page import describe_choice
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 SWAPS = ("swap_obj", "swap_att")
 REPLACES = ("replace_obj", "replace_att", "replace_rel")

@@ -30,17 +30,17 @@ from tests.evaluating import evaluate
 from tests.waiting import until
 
 from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.core.records import Score
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices, scored_items
 from compo_pipeline.models.loading import load
-from compo_pipeline.storage.records import Score
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.evidence import Evidence, write_evidence
-from compo_pipeline.versions.settings import SigningSettings
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.evidence import Evidence, write_evidence
+from compo_pipeline.registry.settings import SigningSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -16,12 +16,12 @@ from typing import Any
 
 from mlflow.entities.model_registry import ModelVersion
 
+from compo_pipeline.core.records import Score
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import ScoresFingerprint
-from compo_pipeline.storage.records import Score
-from compo_pipeline.versions import promotion
-from compo_pipeline.versions.evidence import Evidence
-from compo_pipeline.versions.settings import Gate, GateRule, PromotionSettings, SigningSettings
+from compo_pipeline.registry import promotion
+from compo_pipeline.registry.evidence import Evidence
+from compo_pipeline.registry.settings import Gate, GateRule, PromotionSettings, SigningSettings
 
 GATE = Gate(
     version=1, rules={"itt": GateRule("rise", figure="sugar_crepe_pp/itt/swap_att")}, items=20

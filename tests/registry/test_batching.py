@@ -18,13 +18,13 @@ from prometheus_client import CollectorRegistry
 from tests.waiting import until
 
 from compo_pipeline.models.loading import load
+from compo_pipeline.registry import model
+from compo_pipeline.registry.model import Vectors
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.batching import Batcher
 from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.settings import ServingSettings
-from compo_pipeline.versions import model
-from compo_pipeline.versions.model import Vectors
 
 
 class Doubling:

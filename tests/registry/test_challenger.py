@@ -21,18 +21,18 @@ from PIL import Image
 from tests.waiting import until
 
 from compo_pipeline.cli import serve
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.model import RequestError
+from compo_pipeline.registry.settings import RegistrationSettings, SigningSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.serving import challenger as trials
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.challenger import Shadow
 from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.settings import ServingSettings
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.model import RequestError
-from compo_pipeline.versions.settings import RegistrationSettings, SigningSettings
 
 LEAST = 12
 

@@ -13,20 +13,20 @@ import pytest
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.core.records import Score, ScoredItem, to_table
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.evaluate import ScoresFingerprint
-from compo_pipeline.storage.records import Score, ScoredItem, to_table
-from compo_pipeline.storage.tables import Table
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.versions import verification
-from compo_pipeline.versions.evidence import (
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry import verification
+from compo_pipeline.registry.evidence import (
     Evidence,
     read_evidence,
     read_tables,
     write_evidence,
 )
-from compo_pipeline.versions.promotion import Decision, promote
-from compo_pipeline.versions.settings import (
+from compo_pipeline.registry.promotion import Decision, promote
+from compo_pipeline.registry.settings import (
     Gate,
     GateRule,
     PromotionSettings,

@@ -18,16 +18,16 @@ import torch
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.registry import model, versions
+from compo_pipeline.registry.model import RequestLimits
+from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.serving import deployment as deploying
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.deployment import Deployment, Follower
 from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.settings import ServingSettings
-from compo_pipeline.versions import model, versions
-from compo_pipeline.versions.model import RequestLimits
-from compo_pipeline.versions.settings import SigningSettings
 
 NAME, ALIAS = "followed-clip", "champion"
 DAMAGED = 3

@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.storage.records import Score
-from compo_pipeline.versions.gate import Check, fingerprint, judge
-from compo_pipeline.versions.settings import Contamination, Gate, GateRule
+from compo_pipeline.registry.gate import Check, fingerprint, judge
+from compo_pipeline.registry.settings import Contamination, Gate, GateRule
 
 RISE = GateRule("rise", figure="sugar_crepe_pp/itt/swap_att")
 HOLD = GateRule("hold", figure="retrieval/*/raw", by=10)

@@ -19,15 +19,15 @@ from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.evaluation import roles
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
 from compo_pipeline.evaluation.roles import ROLES, compare_roles
 from compo_pipeline.evaluation.scoring import score_model
-from compo_pipeline.storage.records import Score
-from compo_pipeline.versions.gate import Check, fingerprint, judge
-from compo_pipeline.versions.settings import Gate, GateRule, PromotionSettings
+from compo_pipeline.registry.gate import Check, fingerprint, judge
+from compo_pipeline.registry.settings import Gate, GateRule, PromotionSettings
 
 IMAGES = 240
 WIDTH = 48

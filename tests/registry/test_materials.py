@@ -8,12 +8,12 @@ from typing import Any, get_args
 
 import pytest
 
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.language.parsing import load_once
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.registration.nodes import list_materials
-from compo_pipeline.versions.materials import Material
-from compo_pipeline.versions.settings import Part
+from compo_pipeline.registry.materials import Material
+from compo_pipeline.registry.settings import Part
 
 TABLE = DataSettings(root=Path("data"), splits={}, format="table")
 ENDPOINT = {"url": "http://localhost:1/v1", "model": "qwen 7b"}

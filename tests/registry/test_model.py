@@ -15,10 +15,10 @@ import pytest
 import torch
 from PIL import Image
 
-from compo_pipeline.images import decoding
+from compo_pipeline.data.images import decoding
 from compo_pipeline.models.loading import load
-from compo_pipeline.versions import model
-from compo_pipeline.versions.model import InvalidRequest, RequestLimits, read_image
+from compo_pipeline.registry import model
+from compo_pipeline.registry.model import InvalidRequest, RequestLimits, read_image
 
 LIMITS = RequestLimits()
 

@@ -18,21 +18,21 @@ import mlflow
 import pytest
 from tests.waiting import until
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.models.loading import load
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.versions import promotion
-from compo_pipeline.versions.gate import fingerprint
-from compo_pipeline.versions.promotion import (
+from compo_pipeline.registry import promotion
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.gate import fingerprint
+from compo_pipeline.registry.promotion import (
     Decision,
     PromotionError,
     promote,
     roll_back,
 )
-from compo_pipeline.versions.settings import GateRule, SigningSettings
-from compo_pipeline.versions.verification import VersionError
-from compo_pipeline.versions.versions import find
+from compo_pipeline.registry.settings import GateRule, SigningSettings
+from compo_pipeline.registry.verification import VersionError
+from compo_pipeline.registry.versions import find
 
 SCRIPT = Path(__file__).with_name("promoting.py")
 made = SimpleNamespace(**runpy.run_path(str(SCRIPT)))

@@ -11,13 +11,13 @@ import pytest
 import torch
 from PIL import Image
 
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.versions import reference
-from compo_pipeline.versions.reference import read_reference, write_reference
-from compo_pipeline.versions.settings import RegistrationSettings
+from compo_pipeline.registry import reference
+from compo_pipeline.registry.reference import read_reference, write_reference
+from compo_pipeline.registry.settings import RegistrationSettings
 
 IMAGES = 9
 SETTINGS = EvaluationSettings(device="cpu", workers=1, image_batch=4)

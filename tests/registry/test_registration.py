@@ -18,28 +18,28 @@ from mlflow.exceptions import MlflowException
 from PIL import Image
 from rich.console import Console
 
-from compo_pipeline.configuration.settings import SettingsError, parse
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.core.hashing import file_hash
+from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.storage.hashing import file_hash
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions import registration, versions
-from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
-from compo_pipeline.versions.materials import data_materials
-from compo_pipeline.versions.reference import write_reference
-from compo_pipeline.versions.registration import (
+from compo_pipeline.registry import registration, versions
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
+from compo_pipeline.registry.materials import data_materials
+from compo_pipeline.registry.reference import write_reference
+from compo_pipeline.registry.registration import (
     Registered,
     export_with_card,
     register,
     requirements,
 )
-from compo_pipeline.versions.settings import RegistrationSettings, SigningSettings
-from compo_pipeline.versions.verification import VersionError, verified
+from compo_pipeline.registry.settings import RegistrationSettings, SigningSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
+from compo_pipeline.registry.verification import VersionError, verified
 
 SETTINGS = RegistrationSettings()
 RUN = {"method": "clic", "variant": "default", "seed": 7}
@@ -319,7 +319,7 @@ def hidden_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.setattr("socket.socket.connect", refuse)
         patch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
         with pytest.raises(ImportError, match="is hidden"):
-            importlib.import_module("compo_pipeline.versions.model")
+            importlib.import_module("compo_pipeline.registry.model")
         yield
 
 

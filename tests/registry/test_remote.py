@@ -21,25 +21,25 @@ import torch
 from PIL import Image
 from tests.waiting import until
 
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.core.records import ScoredItem
+from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison, ScoresFingerprint
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
-from compo_pipeline.storage.records import ScoredItem
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.evidence import Evidence, write_evidence
-from compo_pipeline.versions.gate import fingerprint
-from compo_pipeline.versions.materials import data_materials
-from compo_pipeline.versions.promotion import PromotionError, promote, roll_back
-from compo_pipeline.versions.reference import write_reference
-from compo_pipeline.versions.registration import (
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.evidence import Evidence, write_evidence
+from compo_pipeline.registry.gate import fingerprint
+from compo_pipeline.registry.materials import data_materials
+from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
+from compo_pipeline.registry.reference import write_reference
+from compo_pipeline.registry.registration import (
     Registered,
     export_with_card,
     register,
 )
-from compo_pipeline.versions.settings import RegistrationSettings, SigningSettings
+from compo_pipeline.registry.settings import RegistrationSettings, SigningSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 pytestmark = pytest.mark.slow
 

@@ -29,18 +29,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as Metric
 from tests.waiting import until
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core import requests
+from compo_pipeline.core.requests import read_requests
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.serving import request_log
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Exchange, Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
-from compo_pipeline.storage import requests
-from compo_pipeline.storage.requests import read_requests
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.settings import RegistrationSettings
 
 TEXTS = ["a red square", "Two cats, and two dogs.", "a blue sphere"]
 WORDS = frozenset(["a", "red", "two", "cats"])
@@ -453,8 +453,8 @@ import sys
 from pathlib import Path
 from compo_pipeline.serving import server
 from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.settings import RegistrationSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
+from compo_pipeline.registry.settings import RegistrationSettings
 model, folder, port = sys.argv[1:]
 settings = ServingSettings(log=RequestLogSettings(Path(folder)))
 registration = RegistrationSettings("toy")

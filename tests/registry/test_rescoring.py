@@ -13,7 +13,8 @@ from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.records import Caption, Score
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, training_rows
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -21,19 +22,18 @@ from compo_pipeline.evaluation.slices import ItemSlices, scored_items
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.rescore.nodes import rescore_version
-from compo_pipeline.storage.records import Caption, Score
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.evidence import read_evidence, read_tables, write_evidence
-from compo_pipeline.versions.promotion import PromotionError, promote
-from compo_pipeline.versions.settings import (
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.evidence import read_evidence, read_tables, write_evidence
+from compo_pipeline.registry.promotion import PromotionError, promote
+from compo_pipeline.registry.settings import (
     Gate,
     GateRule,
     PromotionSettings,
     RegistrationSettings,
     SigningSettings,
 )
-from compo_pipeline.versions.verification import VersionError, verified
+from compo_pipeline.registry.tracking_settings import TrackingSettings
+from compo_pipeline.registry.verification import VersionError, verified
 
 IMAGES = 24
 NAME = "rescored-clip"

@@ -11,9 +11,9 @@ from mlflow.pyfunc.model import PythonModelContext
 from PIL import Image
 
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.versions.model import ImageTextModel
-from compo_pipeline.versions.model_card import write_card
-from compo_pipeline.versions.settings import RegistrationSettings
+from compo_pipeline.registry.model import ImageTextModel
+from compo_pipeline.registry.model_card import write_card
+from compo_pipeline.registry.settings import RegistrationSettings
 from compo_scenes import scenes_base
 
 PROJECT = Path(__file__).parents[2]

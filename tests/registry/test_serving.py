@@ -29,18 +29,18 @@ from mlflow.pyfunc import scoring_server
 from PIL import Image
 
 from compo_pipeline import __version__
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.registry import model, registration
+from compo_pipeline.registry.model import RequestLimits
+from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
+from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Exchange, Served
 from compo_pipeline.serving.settings import ServingLimits, ServingSettings
 from compo_pipeline.serving.table import write_answer
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions import model, registration
-from compo_pipeline.versions.model import RequestLimits
-from compo_pipeline.versions.settings import RegistrationSettings
-from compo_pipeline.versions.verification import VersionError
 
 TEXTS = ["a red square", "two cats", "a blue sphere"]
 COLOURS = ["red", "lime", "blue", "black"]

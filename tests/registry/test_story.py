@@ -13,8 +13,8 @@ import mlflow
 import pyarrow.parquet as pq
 import pytest
 
-from compo_pipeline.storage.records import Score
-from compo_pipeline.storage.tables import Table
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.tables import Table
 
 pytestmark = pytest.mark.slow
 

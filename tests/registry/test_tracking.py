@@ -12,9 +12,9 @@ import mlflow
 import pytest
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 Configure = Callable[[str], None]
 
@@ -45,8 +45,8 @@ def test_two_first_runs_of_a_fresh_folder_share_a_store(tmp_path: Path) -> None:
     program = (
         "import os, sys, time, mlflow\nfrom pathlib import Path\n"
         "import mlflow.store.tracking.sqlalchemy_store\n"
-        "from compo_pipeline.tracking import runs as tracking\n"
-        "from compo_pipeline.tracking.settings import TrackingSettings\n"
+        "from compo_pipeline.registry import runs as tracking\n"
+        "from compo_pipeline.registry.tracking_settings import TrackingSettings\n"
         "folder = Path(sys.argv[1])\n(folder / f'ready{os.getpid()}').touch()\n"
         "while len(list(folder.glob('ready*'))) < 2:\n    time.sleep(0.01)\n"
         "tracking.configure(TrackingSettings(), folder)\nprint(tracking.experiment_id())\n"
@@ -370,7 +370,7 @@ def test_git_state_of_a_run(
 def test_nothing_is_logged_without_a_store(
     client: mlflow.MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compo_pipeline.tracking.runs.is_tracking_uri_set", lambda: False)
+    monkeypatch.setattr("compo_pipeline.registry.runs.is_tracking_uri_set", lambda: False)
     with pytest.raises(RuntimeError, match=r"call .*tracking\.runs\.configure first"):
         tracking.open_run("homeless", {})
     with pytest.raises(RuntimeError, match=r"call .*tracking\.runs\.configure first"):

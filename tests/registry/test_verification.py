@@ -14,21 +14,21 @@ import torch
 from mlflow.entities.model_registry import ModelVersion
 from safetensors.torch import load_file, save_file
 
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.lineage import check_keys, write_lineage
-from compo_pipeline.versions.promotion import roll_back
-from compo_pipeline.versions.settings import (
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.lineage import check_keys, write_lineage
+from compo_pipeline.registry.promotion import roll_back
+from compo_pipeline.registry.settings import (
     Gate,
     GateRule,
     PromotionSettings,
     SigningSettings,
 )
-from compo_pipeline.versions.verification import VersionError, load_model, verified
+from compo_pipeline.registry.tracking_settings import TrackingSettings
+from compo_pipeline.registry.verification import VersionError, load_model, verified
 
 UNSIGNED = SigningSettings()
 PASSWORD = "secret words"

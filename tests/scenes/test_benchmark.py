@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.run.seeding import rng
+from compo_pipeline.core.seeding import rng
 from compo_scenes.benchmark import SUGAR_CREPE, SceneItem, items, make_item
 from compo_scenes.world import Scene, Thing, World
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.run.seeding import rng
+from compo_pipeline.core.seeding import rng
 from compo_scenes.captions import (
     COLOUR_WORDS,
     PATTERN_WORDS,

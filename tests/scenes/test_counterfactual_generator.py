@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.counterfactuals.contract import ImageFailure, ImageRequest
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.files import DamagedFileError
-from compo_pipeline.storage.records import Caption
+from compo_pipeline.core.files import DamagedFileError
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.generation.counterfactuals.contract import ImageFailure, ImageRequest
 from compo_scenes.captions import sentences
 from compo_scenes.counterfactuals import (
     SceneCounterfactuals,

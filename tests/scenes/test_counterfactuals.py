@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compo_pipeline.run.seeding import rng
+from compo_pipeline.core.seeding import rng
 from compo_scenes.captions import sentences
 from compo_scenes.counterfactuals import (
     SceneEdit,

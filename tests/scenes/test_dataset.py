@@ -15,10 +15,10 @@ from compo_pipeline.benchmarks import sugar_crepe, zero_shot
 from compo_pipeline.benchmarks.items import titles
 from compo_pipeline.benchmarks.loading import from_files, official_benchmarks
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError, parse
-from compo_pipeline.datasets.readers.coco_captions import read
-from compo_pipeline.datasets.readers.record import RawCaption
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.data.readers.coco_captions import read
+from compo_pipeline.data.readers.record import RawCaption
+from compo_pipeline.data.settings import DataSettings
 from compo_scenes import dataset
 from compo_scenes.benchmark import SUGAR_CREPE, SUGAR_CREPE_PP
 from compo_scenes.dataset import SceneSettings, WorldSettings, clear, write

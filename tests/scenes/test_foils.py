@@ -10,11 +10,11 @@ from itertools import islice
 import pytest
 from scipy.stats import beta
 
-from compo_pipeline.foils.build import Image, Texts, build
-from compo_pipeline.foils.settings import FoilSettings, Kind
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.generation.foils.build import Image, Texts, build
+from compo_pipeline.generation.foils.settings import FoilSettings, Kind
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.records import Caption
 from compo_scenes.captions import sentences
 from compo_scenes.reading import read
 from compo_scenes.world import BACKGROUNDS, COLOURS, THINGS, Scene, World

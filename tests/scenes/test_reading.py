@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from compo_pipeline.run.seeding import rng
+from compo_pipeline.core.seeding import rng
 from compo_scenes.captions import sentences
 from compo_scenes.reading import read
 from compo_scenes.world import INVERSE, Scene, World, place, relation

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compo_pipeline.images.composites import orientation
+from compo_pipeline.data.images.composites import orientation
 from compo_scenes.world import (
     CONTAINERS,
     INVERSE,
@@ -61,7 +61,7 @@ import hashlib, itertools
 from compo_scenes.captions import sentences
 from compo_scenes.render import render
 from compo_scenes.world import World
-from compo_pipeline.run.seeding import rng
+from compo_pipeline.core.seeding import rng
 digest = hashlib.sha256()
 for scene in itertools.islice(World().scenes(0, "test"), 20):
     told = sentences(scene, rng(scene.scene_id))

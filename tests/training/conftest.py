@@ -9,13 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
+from compo_pipeline.core.compute import Compute
+from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.run.compute import Compute
-from compo_pipeline.storage.records import Caption, Parse
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.optimisation import freeze

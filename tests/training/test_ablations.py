@@ -16,15 +16,15 @@ import pytest
 import torch
 import yaml
 
-from compo_pipeline.configuration.settings import parse
+from compo_pipeline.core.compute import Compute
+from compo_pipeline.core.records import View
+from compo_pipeline.core.settings import parse
+from compo_pipeline.core.tables import Table
 from compo_pipeline.methods.clic import Clic, ClicBatch, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.compute import Compute
-from compo_pipeline.storage.records import View
-from compo_pipeline.storage.tables import Table
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.optimisation import freeze

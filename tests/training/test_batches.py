@@ -18,18 +18,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core import tables
+from compo_pipeline.core.records import Caption, View
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.table_files import write_rows
+from compo_pipeline.core.tables import Table, codes
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import ImageInput, NoViewSettings
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.views import EpochViews, from_table, single_view
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage import tables
-from compo_pipeline.storage.records import Caption, View
-from compo_pipeline.storage.table_files import write_rows
-from compo_pipeline.storage.tables import Table, codes
 from compo_pipeline.training.batches import Batches, deal
 from compo_pipeline.training.images import ImageRows, keys_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor

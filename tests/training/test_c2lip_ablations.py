@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from compo_pipeline.configuration.settings import parse
+from compo_pipeline.core.settings import parse
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.contract import NoViewSettings
 from compo_pipeline.methods.registry import build

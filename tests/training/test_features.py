@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.compute import Compute
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.compute import Compute
 from compo_pipeline.training import features
 from compo_pipeline.training.features import embed
 from compo_pipeline.training.images import Images, keys_of

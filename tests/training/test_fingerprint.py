@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from compo_pipeline.core.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews, ClicWeights
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.run.compute import Compute
 from compo_pipeline.training import checkpoint, fingerprint
 from compo_pipeline.training.fingerprint import (
     FingerprintError,

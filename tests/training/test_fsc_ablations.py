@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from compo_pipeline.configuration.settings import parse
+from compo_pipeline.core.settings import parse
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.methods.registry import build
 from compo_pipeline.models.loading import LoadedModel, load

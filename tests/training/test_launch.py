@@ -21,11 +21,11 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file
 from tests.training.states import steps_done
 
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.table_files import write_rows
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.table_files import write_rows
 from compo_pipeline.training import checkpoint, launch
 from compo_pipeline.training.checkpoint import Point, TrainingError
 from compo_pipeline.training.inputs import TrainingInputs
@@ -283,8 +283,8 @@ import sys
 from pathlib import Path
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.table_files import stream_rows
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.table_files import stream_rows
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.launch import train_together
 from compo_pipeline.training.run import Job, jobs_of

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from compo_pipeline.core.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import NoViewSettings, Term
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.run.compute import Compute
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.checkpoint import Point, Progress, TrainingError

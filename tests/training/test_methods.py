@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from compo_pipeline.core.compute import Compute
+from compo_pipeline.core.records import Counterfactual
 from compo_pipeline.methods.contract import Example, Method, ViewContext
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.encoding import MOST_SCALE
 from compo_pipeline.models.loading import LoadedModel, give_bias
-from compo_pipeline.run.compute import Compute
-from compo_pipeline.storage.records import Counterfactual
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.optimisation import freeze

@@ -10,7 +10,7 @@ import torch
 from open_clip.hf_model import HFTextEncoder
 from open_clip_train.scheduler import cosine_lr
 
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.models import lora
 from compo_pipeline.models.encoding import image_projection
 from compo_pipeline.models.loading import LoadedModel, give_bias, load

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from open_clip.tokenizer import HFTokenizer
 from PIL import Image
 
-from compo_pipeline.images import composites, decoding
-from compo_pipeline.images.decoding import ImageError, Limits
+from compo_pipeline.data.images import composites, decoding
+from compo_pipeline.data.images.decoding import ImageError, Limits
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training.images import ImageRows, keys_of

@@ -11,7 +11,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.compute import Compute
+from compo_pipeline.core.records import Counterfactual
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings, ViewContext
 from compo_pipeline.methods.registry import METHODS, method_type
@@ -19,8 +21,6 @@ from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import image_projection, pool_images
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
-from compo_pipeline.run.compute import Compute
-from compo_pipeline.storage.records import Counterfactual
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.features import Features

@@ -21,7 +21,10 @@ import torch
 from safetensors.torch import load_file
 from tests.training.states import steps_done
 
-from compo_pipeline.images.decoding import ImageError
+from compo_pipeline.core import remote
+from compo_pipeline.core import settings as urls
+from compo_pipeline.core.records import Caption, to_table
+from compo_pipeline.data.images.decoding import ImageError
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
@@ -30,9 +33,6 @@ from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.storage import remote
-from compo_pipeline.storage import settings as urls
-from compo_pipeline.storage.records import Caption, to_table
 from compo_pipeline.training import checkpoint, features
 from compo_pipeline.training.fingerprint import FingerprintError, fingerprint_of
 from compo_pipeline.training.inputs import TrainingInputs
@@ -49,12 +49,12 @@ import json, os, signal
 from pathlib import Path
 import torch
 import pyarrow.parquet as pq
-from compo_pipeline.configuration.settings import parse
+from compo_pipeline.core.settings import parse
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.tables import Table
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.tables import Table
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Job, control_of, train
 from compo_pipeline.training.settings import TrainingSettings

@@ -12,12 +12,12 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file
 
+from compo_pipeline.core.records import Counterfactual
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.storage.records import Counterfactual
 from compo_pipeline.training.fingerprint import fingerprint_of
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Job, control_of, train

@@ -19,7 +19,8 @@ from compo_pipeline.benchmarks.settings import (
     BenchmarksSettings,
     RetrievalSettings,
 )
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.core.records import Counterfactual
+from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.metrics import metric_values
@@ -33,7 +34,6 @@ from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.storage.records import Counterfactual
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.checkpoint import Progress
 from compo_pipeline.training.fingerprint import FingerprintError, fingerprint_of

@@ -11,6 +11,7 @@ from PIL import Image
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -19,7 +20,6 @@ from compo_pipeline.methods.negclip import NegClip, NegClipObjective, NegClipVie
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.storage.records import Caption, Parse
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 from compo_pipeline.tuning.settings import (

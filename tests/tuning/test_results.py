@@ -16,11 +16,11 @@ from kedro.framework.session import KedroSession
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from compo_pipeline.configuration.settings import leaves, with_values
-from compo_pipeline.configuration.settings import plain as plain_settings
+from compo_pipeline.core.provenance import CommandOptions
+from compo_pipeline.core.settings import leaves, with_values
+from compo_pipeline.core.settings import plain as plain_settings
 from compo_pipeline.methods.registry import build
 from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
-from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.tuning.results import TunedRun, best_trial, summary
 
 LR, POSITIVES = "training.optimizer.lr", "clic.objective.positives"

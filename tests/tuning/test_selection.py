@@ -18,8 +18,8 @@ from compo_pipeline.benchmarks.settings import (
     FoilBenchmarkSettings,
     RetrievalSettings,
 )
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.records import Caption, Foil
+from compo_pipeline.core.records import Caption, Foil
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.training.settings import ValidationSettings
 from compo_pipeline.tuning.selection import FOILS_FIGURE, ItemMetrics, held_out, study_items
 from compo_pipeline.tuning.settings import GuardedFigures, ObjectiveSettings

@@ -3,7 +3,7 @@
 import optuna
 import pytest
 
-from compo_pipeline.configuration.settings import SettingsError, parse, value_at, with_values
+from compo_pipeline.core.settings import SettingsError, parse, value_at, with_values
 from compo_pipeline.methods.registry import METHODS, build
 from compo_pipeline.tuning.space import read, searchable, suggest
 

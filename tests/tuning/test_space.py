@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.distributions import FloatDistribution
 
-from compo_pipeline.configuration.settings import SettingsError, parse, with_values
+from compo_pipeline.core.settings import SettingsError, parse, with_values
 from compo_pipeline.tuning.space import configured_values, read, suggest
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

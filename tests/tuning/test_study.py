@@ -8,7 +8,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.tuning.settings import StudySettings
 from compo_pipeline.tuning.study import REASON, StudyPlan, open_study, work
 

@@ -9,7 +9,7 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import load
 from compo_pipeline.training.run import Job, train
 from compo_pipeline.tuning import trial as trials

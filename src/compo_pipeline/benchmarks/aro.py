@@ -31,7 +31,7 @@ from compo_pipeline.benchmarks.items import (
     Item,
     Subtask,
 )
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 
 NAME = "aro"
 RELATION, ATTRIBUTION = "vg_relation", "vg_attribution"

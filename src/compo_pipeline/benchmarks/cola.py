@@ -17,8 +17,8 @@ from pathlib import Path
 from compo_pipeline.benchmarks.averages import ALL
 from compo_pipeline.benchmarks.files import Record, read_content, read_file, tail_of
 from compo_pipeline.benchmarks.items import Benchmark, Download, Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.untrusted import shown
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import shown
 
 NAME = "cola"
 _PAIRS = "COLA_multiobjects_matching_benchmark.json"

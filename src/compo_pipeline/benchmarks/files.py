@@ -7,9 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.images.decoding import ACCEPTED, crop_name, is_there
-from compo_pipeline.storage.untrusted import (
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import (
     parse_list,
     read_csv,
     read_json,
@@ -19,6 +18,7 @@ from compo_pipeline.storage.untrusted import (
     shown,
     text_problem,
 )
+from compo_pipeline.data.images.decoding import ACCEPTED, crop_name, is_there
 
 TITLES = "benchmarks.json"
 _MOST_PIXELS = 10**8

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
-from compo_pipeline.images.decoding import ACCEPTED, Limits
-from compo_pipeline.storage.records import Foil
+from compo_pipeline.core.records import Foil
+from compo_pipeline.data.images.decoding import ACCEPTED, Limits
 
 NAME = "foils"
 AVERAGE = "average"

@@ -13,8 +13,8 @@ from pathlib import Path
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import Record, read_files, subtasks_of
 from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.untrusted import shown
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import shown
 
 NAME = "half_truths"
 SUBSETS = ("coco_qwen", "coco_mistral", "cc3m_qwen")

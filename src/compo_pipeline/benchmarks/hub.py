@@ -3,7 +3,7 @@
 The files of a split are `test-00000-of-00003.parquet` and so on or, as the hub converts other data
 sets, `test/0000.parquet` and so on. They are in the data set's folder, in its folder `data`, or in
 that of a configuration. A column of images has records {bytes, path}, or bytes; the images are read
-in place (`storage/archives.py`).
+in place (`core/archives.py`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from compo_pipeline.benchmarks.files import Record, read_content
 from compo_pipeline.benchmarks.items import FILES
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.parquet import parquet_file
-from compo_pipeline.storage.untrusted import holds_images
+from compo_pipeline.core.parquet import parquet_file
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import holds_images
 
 _PARQUET = ("*.parquet", "*/*.parquet", "*/*/*.parquet")
 WITH_PARQUET = (*FILES, *_PARQUET)

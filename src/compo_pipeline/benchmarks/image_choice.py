@@ -9,8 +9,8 @@ from pathlib import Path
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import read_file, read_files, subtasks_of
 from compo_pipeline.benchmarks.items import Benchmark, Download, Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.untrusted import path_below, shown
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import path_below, shown
 
 _WORDS = ("subj", "verb", "obj")
 _SET_SIZE = 10

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from compo_pipeline.benchmarks.averages import ALL, Mean, set_of
-from compo_pipeline.images.decoding import Limits
+from compo_pipeline.data.images.decoding import Limits
 
 FILES = ("*", "data/*")
 """Patterns of annotation files below the folder of a benchmark."""

@@ -19,10 +19,10 @@ from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.benchmarks.suites import enabled_sets
-from compo_pipeline.configuration.settings import SettingsError, nearest
-from compo_pipeline.images.decoding import ACCEPTED, Limits, is_there
-from compo_pipeline.storage.records import Caption, Foil
-from compo_pipeline.storage.untrusted import OutsideRoot, files_below, shown, text_problem
+from compo_pipeline.core.records import Caption, Foil
+from compo_pipeline.core.settings import SettingsError, nearest
+from compo_pipeline.core.untrusted import OutsideRoot, files_below, shown, text_problem
+from compo_pipeline.data.images.decoding import ACCEPTED, Limits, is_there
 
 # A key of `benchmarks` in an error's message.
 _KEY = re.compile(

@@ -10,9 +10,9 @@ from compo_pipeline.benchmarks import hub
 from compo_pipeline.benchmarks.averages import ALL, Mean
 from compo_pipeline.benchmarks.files import Record, files_of, read_files, subtasks_of
 from compo_pipeline.benchmarks.items import FILES, UNKNOWN, Benchmark, Download, Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.untrusted import shown
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import shown
 
 _RETRIEVED = 30  # per cent
 _EQBEN = ("youcook2", "gebc", "ag", "kubric_loc", "kubric_attr", "kubric_cnt", "sd")

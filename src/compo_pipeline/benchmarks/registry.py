@@ -7,7 +7,7 @@ by an entry point of the group `compo_pipeline.benchmarks`.
 from __future__ import annotations
 
 from compo_pipeline.benchmarks.items import Benchmark
-from compo_pipeline.configuration.plugins import Registry
+from compo_pipeline.core.plugins import Registry
 
 BENCHMARKS: Registry[Benchmark] = Registry(
     "compo_pipeline.benchmarks",

@@ -35,11 +35,11 @@ from compo_pipeline.benchmarks.items import (
     Subtask,
 )
 from compo_pipeline.benchmarks.settings import RetrievalSettings, TextProtocol
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.images.decoding import ACCEPTED, Limits
-from compo_pipeline.language.sentences import split
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.untrusted import shown
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.sentences import split
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import shown
+from compo_pipeline.data.images.decoding import ACCEPTED, Limits
 
 NAME = "retrieval"
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.settings import settings
 
 TextProtocol = Literal["raw", "clic", "whole"]
 

@@ -13,7 +13,7 @@ from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.benchmarks.zero_shot_sets import NAME as ZERO_SHOT
 from compo_pipeline.benchmarks.zero_shot_sets import ZS10, ZS11, ZS21
-from compo_pipeline.configuration.settings import SettingsError, nearest
+from compo_pipeline.core.settings import SettingsError, nearest
 
 Member = tuple[Key, ...]
 """A metric, or several of equal weight."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import read_files
 from compo_pipeline.benchmarks.items import Benchmark, Download, Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.untrusted import shown
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import shown
 
 NAME = "valse"
 _VISUAL7W, _SWIG = "visual7w/images", "actions/images_512"

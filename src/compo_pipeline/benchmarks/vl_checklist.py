@@ -17,9 +17,9 @@ import yaml
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import Record, read_file
 from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.remote import read_bytes
-from compo_pipeline.storage.untrusted import path_below, shown
+from compo_pipeline.core.remote import read_bytes
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import path_below, shown
 
 NAME = "vl_checklist"
 CATEGORIES = {

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from compo_pipeline.benchmarks.files import Record, read_files
 from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.untrusted import shown, text_problem
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import shown, text_problem
 
 NAME = "zero_shot"
 

@@ -24,10 +24,10 @@ from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import read_file
 from compo_pipeline.benchmarks.items import Benchmark, Download, Item, Subtask
 from compo_pipeline.benchmarks.zero_shot import distinct_classes
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage import archives
-from compo_pipeline.storage.remote import read_bytes
-from compo_pipeline.storage.untrusted import shown
+from compo_pipeline.core import archives
+from compo_pipeline.core.remote import read_bytes
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import shown
 
 NAME = "zero_shot_sets"
 # CLIC's ten, and ELEVATER's twenty with ImageNet; a folder `wds_<name>` has the name as well.

@@ -9,8 +9,8 @@ from compo_pipeline.benchmarks.items import Benchmark, ImagePlace, Subtask, sets
 from compo_pipeline.benchmarks.loading import BenchmarkFolders, enabled_folders, load_benchmark
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.images.decoding import is_there
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data.images.decoding import is_there
 
 _NAMED = 3
 

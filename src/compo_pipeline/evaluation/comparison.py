@@ -19,6 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from compo_pipeline.benchmarks.averages import Key
+from compo_pipeline.core.records import GRADED, Score
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.metrics import (
     KEY,
@@ -26,8 +28,6 @@ from compo_pipeline.evaluation.metrics import (
     reported_metrics,
     score_frame,
 )
-from compo_pipeline.storage.records import GRADED, Score
-from compo_pipeline.storage.tables import Table
 
 if TYPE_CHECKING:
     from compo_pipeline.evaluation.slices import ItemSlices

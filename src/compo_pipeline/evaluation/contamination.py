@@ -33,10 +33,13 @@ from compo_pipeline.benchmarks.items import (
     items_by_key,
     sets_of,
 )
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.slices import BINDING, ItemSlices
-from compo_pipeline.images.decoding import (
+from compo_pipeline.core.engines import LOCAL, map_partitions
+from compo_pipeline.core.hashing import files_hash, hash_of
+from compo_pipeline.core.records import Caption, Fact
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.tables import Splits, Table, splits_of
+from compo_pipeline.data.images.decoding import (
     ACCEPTED,
     ImageError,
     file_name,
@@ -45,11 +48,8 @@ from compo_pipeline.images.decoding import (
     open_file,
     source_name,
 )
-from compo_pipeline.run.engines import LOCAL, map_partitions
-from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.hashing import files_hash, hash_of
-from compo_pipeline.storage.records import Caption, Fact
-from compo_pipeline.storage.tables import Splits, Table, splits_of
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.slices import BINDING, ItemSlices
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from compo_pipeline.benchmarks.items import Item, Subtask, items_by_key
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.records import PER_CLASS, ItemChange, Score
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.protocols import margin
-from compo_pipeline.storage.records import PER_CLASS, ItemChange, Score
-from compo_pipeline.storage.tables import Table
 
 _ITEM = ["benchmark", "subtask", "metric", "item"]
 

@@ -24,10 +24,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from compo_pipeline.benchmarks.items import ImagePlace, Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.compute import Compute
+from compo_pipeline.core.engines import in_order
+from compo_pipeline.core.progress import track
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.stores import TensorStore
+from compo_pipeline.core.untrusted import shown
+from compo_pipeline.data.images.decoding import ImageError
+from compo_pipeline.data.images.decoding import load as load_image
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import ImageError
-from compo_pipeline.images.decoding import load as load_image
 from compo_pipeline.models.encoding import (
     encode_images,
     encode_texts,
@@ -38,12 +44,6 @@ from compo_pipeline.models.encoding import (
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.tokenizing import lost_tokens
 from compo_pipeline.models.weights import image_fingerprint, tokenizer_fingerprint
-from compo_pipeline.run.compute import Compute
-from compo_pipeline.run.engines import in_order
-from compo_pipeline.run.progress import track
-from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.stores import TensorStore
-from compo_pipeline.storage.untrusted import shown
 
 TEXT_BATCH = 512  # texts encoded at a time
 

@@ -16,7 +16,10 @@ from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Subtask, sets_of, sources, titles
 from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.compute import choose_device
+from compo_pipeline.core.records import Score, ScoredItem
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -43,9 +46,6 @@ from compo_pipeline.evaluation.slices import ItemSlices, scored_items
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE
-from compo_pipeline.run.compute import choose_device
-from compo_pipeline.storage.records import Score, ScoredItem
-from compo_pipeline.storage.tables import Table
 
 log = logging.getLogger(__name__)
 

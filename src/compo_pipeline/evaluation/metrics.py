@@ -14,9 +14,9 @@ import pyarrow as pa
 from compo_pipeline.benchmarks.averages import ALL, Key, mean_of_set, set_of
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.core.records import GRADED, PER_CLASS, Score
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation import protocols
-from compo_pipeline.storage.records import GRADED, PER_CLASS, Score
-from compo_pipeline.storage.tables import Table
 
 KEY = ["benchmark", "metric", "subtask"]
 _NAMES = [*KEY, "model", "item", "group"]

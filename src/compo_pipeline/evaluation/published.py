@@ -13,7 +13,7 @@ import yaml
 from compo_pipeline.benchmarks import retrieval
 from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.suites import SUITES, Aggregate, Member, aggregates_of
-from compo_pipeline.configuration.settings import parse
+from compo_pipeline.core.settings import parse
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
 

@@ -19,13 +19,13 @@ from typing import get_args
 from compo_pipeline.benchmarks.averages import ALL
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.core.records import Score
 from compo_pipeline.evaluation.comparison import Pair, Row, compare_means, scored_parts
 from compo_pipeline.evaluation.metrics import (
     MetricMean,
     ReportedMetric,
     reported_metrics,
 )
-from compo_pipeline.storage.records import Score
 
 ROLES: tuple[Role, ...] = get_args(Role)
 ROLE_LABELS: dict[str, str] = {

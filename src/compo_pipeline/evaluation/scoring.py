@@ -33,11 +33,11 @@ from numpy.typing import NDArray
 
 from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.core.records import PER_CLASS, Score, schema
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation import protocols
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
 from compo_pipeline.evaluation.metrics import metric_values
-from compo_pipeline.storage.records import PER_CLASS, Score, schema
-from compo_pipeline.storage.tables import Table
 
 SCORING = 1
 """Version of scoring: raised where equal items and weights give other scores than before."""

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from compo_pipeline.configuration.settings import SPEED, Name, settings
-from compo_pipeline.configuration.variants import VariantName
+from compo_pipeline.core.settings import SPEED, Name, settings
+from compo_pipeline.core.variants import VariantName
 
 Precision = Literal["fp32", "bf16"]
 

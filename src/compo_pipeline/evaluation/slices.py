@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 from compo_pipeline.benchmarks import foils, retrieval
 from compo_pipeline.benchmarks.items import Item, Subtask, items_by_key
+from compo_pipeline.core.records import Parse, ScoredItem
 from compo_pipeline.evaluation.settings import SliceKind
 from compo_pipeline.language.concepts import Binding, bindings, objects, relations
-from compo_pipeline.storage.records import Parse, ScoredItem
 
 Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
 """Distinct texts to their parses."""

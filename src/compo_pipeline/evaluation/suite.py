@@ -12,7 +12,10 @@ from compo_pipeline.benchmarks.items import Subtask, titles
 from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.benchmarks.suites import SUITES, Aggregate
-from compo_pipeline.configuration.settings import SettingsError, nearest
+from compo_pipeline.core.compute import choose_device, environment
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.settings import SettingsError, nearest
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.comparison import (
     BASE,
     FINE_TUNED,
@@ -26,9 +29,6 @@ from compo_pipeline.evaluation.published import PublishedResults, published_resu
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.run.compute import choose_device, environment
-from compo_pipeline.storage.records import Score
-from compo_pipeline.storage.tables import Table
 
 Entry = TypeVar("Entry")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from compo_pipeline.configuration.settings import SettingsError, pip_install
+from compo_pipeline.core.settings import SettingsError, pip_install
 from compo_pipeline.language.lexicon import Lemma, load_lexicon, regular_form
 from compo_pipeline.language.scene_graph import MODIFYING
 

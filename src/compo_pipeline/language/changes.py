@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import NOUNS, Phrase, fold_case, is_separator, noun_phrases_of
 from compo_pipeline.language.scene_graph import Category, scene_graph
 from compo_pipeline.language.units import units
-from compo_pipeline.storage.records import Parse
 
 Change = Literal[
     "swapped_attributes",

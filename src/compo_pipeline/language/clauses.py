@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import (
     Edit,
     exchange_edits,
@@ -18,7 +19,6 @@ from compo_pipeline.language.editing import (
 )
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.scene_graph import kinds
-from compo_pipeline.storage.records import Parse
 
 # Relations of the first thing to the second, and their inverses.
 _OPPOSITE_RELATIONS = {

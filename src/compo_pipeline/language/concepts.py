@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import NOUNS, Phrase, extent, fold_case, noun_phrases_of
-from compo_pipeline.storage.records import Parse
 
 # Not part of a phrase when they are at its edge: "'s reflection".
 _EDGES = frozenset({"PART", "PUNCT"})

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from compo_pipeline.storage.records import Parse
+from compo_pipeline.core.records import Parse
 
 Phrase = tuple[int, int]  # half-open, in tokens of a parse
 NOUNS = frozenset({"NOUN", "PROPN"})
@@ -70,11 +70,6 @@ def upos_at(parse: Parse, place: int) -> str:
 def fold_case(text: str) -> str:
     """Case-folded text, for comparison of words."""
     return text.casefold()
-
-
-def bare(text: str) -> str:
-    """Case-folded sentence without closing punctuation, for comparison of sentences."""
-    return fold_case(text).rstrip(" .?!")
 
 
 @lru_cache(maxsize=4096)

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.clauses import POSSESSIVES, changed_voices, inverted_relations
 from compo_pipeline.language.editing import (
     Edit,
@@ -28,7 +29,6 @@ from compo_pipeline.language.editing import (
 )
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.scene_graph import scene_graph
-from compo_pipeline.storage.records import Parse
 
 # What may precede the first of two coordinated phrases without drawing it alone into
 # something else, and what may follow the second.

@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.configuration.settings import SettingsError, leaves
+from compo_pipeline.core.records import Caption, Parse
+from compo_pipeline.core.settings import SettingsError, leaves
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.noun_phrases import noun_phrases
-from compo_pipeline.storage.records import Caption, Parse
 
 if TYPE_CHECKING:
     from spacy.language import Language

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language import sense
 from compo_pipeline.language.editing import (
     Edit,
@@ -25,7 +26,6 @@ from compo_pipeline.language.editing import (
     recapitalise,
     token_text,
 )
-from compo_pipeline.storage.records import Parse
 
 _TAGS = ("NN", "NNS")
 _UPOS = ("ADJ", "ADV")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.alternatives import (
     Alternative,
     ReplacementSource,
@@ -30,7 +31,6 @@ from compo_pipeline.language.editing import (
     token_text,
 )
 from compo_pipeline.language.scene_graph import Category, Element, scene_graph
-from compo_pipeline.storage.records import Parse
 
 CATEGORIES: frozenset[Category] = frozenset({"entity", "attribute", "relation"})
 _PER_ELEMENT = 2

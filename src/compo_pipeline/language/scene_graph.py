@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import NOUNS, noun_phrases_of, token_text
 from compo_pipeline.language.lexicon import Lemma, load_lexicon
-from compo_pipeline.storage.records import Parse
 
 Category = Literal["entity", "attribute", "relation"]
 

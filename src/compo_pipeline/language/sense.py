@@ -8,6 +8,7 @@ the parse alone; the words that are listed are function words.
 
 from __future__ import annotations
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import (
     NOUNS,
     Phrase,
@@ -17,7 +18,6 @@ from compo_pipeline.language.editing import (
     token_text,
     upos_at,
 )
-from compo_pipeline.storage.records import Parse
 
 _NOMINAL = NOUNS | {"DET", "ADJ", "PRON", "NUM"}
 # Between two phrases these words say as much the other way round.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.settings import settings
 
 
 @settings

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Literal, NamedTuple
 
+from compo_pipeline.core.records import Parse
+from compo_pipeline.core.sentences import bare
 from compo_pipeline.language import sense
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
     Phrase,
     apply_edits,
-    bare,
     exchange_edits,
     fold_case,
     is_movable,
     recapitalise,
 )
-from compo_pipeline.storage.records import Parse
 
 # The paper's excluded categories, and what is no word at all.
 EXCLUDED_UPOS = frozenset("AUX CCONJ DET INTJ PART PUNCT SCONJ SYM X SPACE".split())

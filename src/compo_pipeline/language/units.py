@@ -12,6 +12,7 @@ import random
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from compo_pipeline.core.records import Parse
 from compo_pipeline.language import sense
 from compo_pipeline.language.clauses import POSSESSIVES, SYMMETRIC
 from compo_pipeline.language.concepts import naming_phrases
@@ -30,7 +31,6 @@ from compo_pipeline.language.editing import (
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.replacements import Replacer
 from compo_pipeline.language.scene_graph import scene_graph
-from compo_pipeline.storage.records import Parse
 
 # Between a subject and its object there are none: "a cat, a dog on a mat", "a cat and a dog".
 _PARTING = frozenset({"CCONJ", "PUNCT", "SCONJ", "SPACE"})

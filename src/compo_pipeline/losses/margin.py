@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.settings import settings
 from compo_pipeline.losses.sextuple import NEGATIVE, POSITIVE, REAL
 
 # (anchor, higher, lower): within a sextuple, the higher entry is nearer to the anchor.

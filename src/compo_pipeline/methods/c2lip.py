@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.records import Caption, View
+from compo_pipeline.core.settings import settings
 from compo_pipeline.language.concepts import concepts, locate_phrases
 from compo_pipeline.losses import concept, contrastive
 from compo_pipeline.methods.clip import SOFTMAX_TRAINED
@@ -37,7 +38,6 @@ from compo_pipeline.methods.contract import (
     ViewContext,
 )
 from compo_pipeline.methods.views import single_image, single_view
-from compo_pipeline.storage.records import Caption, View
 
 
 @settings

@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import NonNegativeFloat
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.settings import settings
 from compo_pipeline.losses.adaptive_ranking import (
     adapted_thresholds,
     cross_modal_ranking,

@@ -24,8 +24,11 @@ from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import settings
-from compo_pipeline.images.composites import Axis, axis_of, orientation
+from compo_pipeline.core.records import Caption, Parse, View
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.settings import settings
+from compo_pipeline.core.tables import Table
+from compo_pipeline.data.images.composites import Axis, axis_of, orientation
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.losses import contrastive, hard_negative, unimodal
@@ -44,9 +47,6 @@ from compo_pipeline.methods.contract import (
     ViewContext,
 )
 from compo_pipeline.methods.views import from_table, provenance, single_image, single_view
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.records import Caption, Parse, View
-from compo_pipeline.storage.tables import Table
 
 POSITIVES = 5  # a view holds so many; a run uses the first k
 CANDIDATES = 5

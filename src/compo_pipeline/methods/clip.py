@@ -14,7 +14,8 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.settings import settings
 from compo_pipeline.losses import contrastive
 from compo_pipeline.methods.contract import (
     Collated,
@@ -29,7 +30,6 @@ from compo_pipeline.methods.contract import (
     ViewContext,
 )
 from compo_pipeline.methods.views import own_sentence, single_image, single_view
-from compo_pipeline.storage.records import Caption
 
 # logit_bias on a base that was trained with a softmax, at a scale of 100.
 SOFTMAX_TRAINED = -30.0

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from compo_pipeline.configuration.settings import plain, settings
-from compo_pipeline.images.composites import Axis
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.annotations import NO_ANNOTATIONS, Annotations
-from compo_pipeline.storage.records import Caption, Counterfactual, Parse, View
-from compo_pipeline.storage.tables import ById, Groups, Table
+from compo_pipeline.core.annotations import NO_ANNOTATIONS, Annotations
+from compo_pipeline.core.records import Caption, Counterfactual, Parse, View
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.settings import plain, settings
+from compo_pipeline.core.tables import ById, Groups, Table
+from compo_pipeline.data.images.composites import Axis
 
 if TYPE_CHECKING:
     from torch import Tensor

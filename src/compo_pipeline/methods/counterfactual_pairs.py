@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from compo_pipeline.core.records import Caption, Counterfactual, View
+from compo_pipeline.core.tables import Groups, Table
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.losses.sextuple import NEGATIVE, POSITIVE, REAL
 from compo_pipeline.methods.contract import (
@@ -28,8 +30,6 @@ from compo_pipeline.methods.contract import (
     ViewContext,
 )
 from compo_pipeline.methods.views import single_image, single_view
-from compo_pipeline.storage.records import Caption, Counterfactual, View
-from compo_pipeline.storage.tables import Groups, Table
 
 KINDS = (REAL, NEGATIVE, POSITIVE)
 NAMES = {NEGATIVE: "negative", POSITIVE: "rephrased caption"}

@@ -19,7 +19,8 @@ from typing import ClassVar
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 
-from compo_pipeline.configuration.settings import Share, settings
+from compo_pipeline.core.records import Caption, Parse, View
+from compo_pipeline.core.settings import Share, settings
 from compo_pipeline.language.editing import Generated, Generator, token_text
 from compo_pipeline.language.replacements import Replacer
 from compo_pipeline.language.units import Category, foil, units
@@ -36,7 +37,6 @@ from compo_pipeline.methods.contract import (
 from compo_pipeline.methods.negclip import NegativeViews, Rule, Rules
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
 from compo_pipeline.methods.views import from_table, single_view
-from compo_pipeline.storage.records import Caption, Parse, View
 
 
 @settings

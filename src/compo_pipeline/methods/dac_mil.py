@@ -20,7 +20,8 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.records import Caption, View
+from compo_pipeline.core.settings import settings
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.losses.multiple_instance import multiple_instance, multiple_negatives
 from compo_pipeline.methods.contract import (
@@ -35,7 +36,6 @@ from compo_pipeline.methods.negclip import NegativeViews, Rules
 from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrastive_terms
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
 from compo_pipeline.methods.views import from_table, single_view
-from compo_pipeline.storage.records import Caption, View
 
 
 @settings

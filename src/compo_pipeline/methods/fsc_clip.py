@@ -18,7 +18,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import Share, settings
+from compo_pipeline.core.settings import Share, settings
 from compo_pipeline.losses import contrastive
 from compo_pipeline.losses.calibrated import calibrated_loss
 from compo_pipeline.losses.local_alignment import AttentionNorm, local_scores

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.tables import Table
 from compo_pipeline.methods.contract import Method
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.tables import Table
 
 
 def apportion(total: int, weights: Mapping[str, float]) -> dict[str, int]:

@@ -22,7 +22,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.records import Caption, View
+from compo_pipeline.core.settings import settings
+from compo_pipeline.core.tables import ById, Table
 from compo_pipeline.language.alternatives import ReplacementSource
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
@@ -44,8 +46,6 @@ from compo_pipeline.methods.contract import (
     embed_texts,
 )
 from compo_pipeline.methods.views import PAIR, from_table, single_image, single_view
-from compo_pipeline.storage.records import Caption, View
-from compo_pipeline.storage.tables import ById, Table
 
 Rule = Literal[
     "negclip",

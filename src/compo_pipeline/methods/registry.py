@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.configuration.plugins import Registry
-from compo_pipeline.configuration.settings import SettingsError, nearest, parse
+from compo_pipeline.core.plugins import Registry
+from compo_pipeline.core.settings import SettingsError, nearest, parse
 
 if TYPE_CHECKING:
     from compo_pipeline.methods.contract import Method

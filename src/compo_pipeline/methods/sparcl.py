@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.settings import settings
 from compo_pipeline.losses import margin, sextuple
 from compo_pipeline.losses.margin import Margins
 from compo_pipeline.methods.clip import SOFTMAX_TRAINED

@@ -20,7 +20,8 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.settings import settings
 from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.losses.contrastive import paraphrase_contrast
 from compo_pipeline.methods.contract import (
@@ -35,7 +36,6 @@ from compo_pipeline.methods.contract import (
 )
 from compo_pipeline.methods.negclip import NegativeViews, Rules, TextNegatives
 from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrastive_terms
-from compo_pipeline.storage.records import Caption
 
 
 @settings

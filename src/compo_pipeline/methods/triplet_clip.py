@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.settings import settings
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.losses.sextuple import NEGATIVE, REAL
 from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers

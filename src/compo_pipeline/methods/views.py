@@ -15,19 +15,19 @@ from uuid import uuid4
 import numpy as np
 from pydantic import PositiveInt
 
-from compo_pipeline.configuration.settings import SettingsError, Share, settings
+from compo_pipeline.core.annotations import AnnotationSettings
+from compo_pipeline.core.engines import LOCAL, PrepareSettings
+from compo_pipeline.core.files import atomic_folder
+from compo_pipeline.core.hashing import files_hash
+from compo_pipeline.core.records import Caption, Counterfactual, View
+from compo_pipeline.core.settings import SettingsError, Share, settings
+from compo_pipeline.core.table_files import Parts, resumable, stream_rows, write_rows
+from compo_pipeline.core.tables import Groups, Table
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
 from compo_pipeline.methods.mixture import Anchors, Mixture, SourceRows
 from compo_pipeline.methods.registry import find
-from compo_pipeline.run.engines import LOCAL, PrepareSettings
-from compo_pipeline.storage.annotations import AnnotationSettings
-from compo_pipeline.storage.files import atomic_folder
-from compo_pipeline.storage.hashing import files_hash
-from compo_pipeline.storage.records import Caption, Counterfactual, View
-from compo_pipeline.storage.table_files import Parts, resumable, stream_rows, write_rows
-from compo_pipeline.storage.tables import Groups, Table
 
 VIEWS = 1
 """Version of views: raised where equal captions and settings give other views than before."""

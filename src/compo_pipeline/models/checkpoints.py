@@ -22,10 +22,10 @@ import torch
 from numpy._core.multiarray import scalar
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import check_weights_archive, shown
 from compo_pipeline.models import hf_import, weights
 from compo_pipeline.models.settings import PublishedLayout
-from compo_pipeline.storage.untrusted import check_weights_archive, shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from timm.models import Eva, Xcit
 from timm.models import VisionTransformer as TimmTransformer
 from torch import Tensor, nn
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import (
     pool_texts,
     pool_type,

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import torch
 
+from compo_pipeline.core.files import atomic_folder, write_json
+from compo_pipeline.core.hashing import file_hash, tensors_hash
 from compo_pipeline.models import weights
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import (
@@ -18,8 +20,6 @@ from compo_pipeline.models.weights import (
     image_fingerprint,
     tokenizer_fingerprint,
 )
-from compo_pipeline.storage.files import atomic_folder, write_json
-from compo_pipeline.storage.hashing import file_hash, tensors_hash
 
 Precision = Literal["fp32", "fp16"]
 

@@ -13,8 +13,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration.settings import SettingsError, leaves, nearest
-from compo_pipeline.storage.untrusted import read_json, shown
+from compo_pipeline.core.settings import SettingsError, leaves, nearest
+from compo_pipeline.core.untrusted import read_json, shown
 
 # Keys with which transformers and diffusers run a folder's own Python files.
 _CODE = frozenset({"auto_map", "trust_remote_code", "custom_generate"})

@@ -24,14 +24,14 @@ from PIL import Image
 from timm.models.vision_transformer import VisionTransformer as TimmTransformer
 from torch import Tensor, nn
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.files import atomic_folder, write_json
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts, pool_type, text_tower
 from compo_pipeline.models.hf_import import open_clip_name
 from compo_pipeline.models.hf_preprocessing import image_processor, tokenizer
 from compo_pipeline.models.hub import first_line
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES, RECORD_FILE, read_record
-from compo_pipeline.storage.files import atomic_folder, write_json
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ import open_clip
 import torch
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import shown
 from compo_pipeline.models.foreign import read_object
-from compo_pipeline.storage.untrusted import shown
 
 _TOWERS = {"vision": "vision-encoder", "text": "text-encoder"}
 _BLOCK = (

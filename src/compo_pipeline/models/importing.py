@@ -19,15 +19,15 @@ from typing import Any
 import open_clip
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import SettingsError, nearest
+from compo_pipeline.core.files import atomic_folder
+from compo_pipeline.core.hashing import file_hash
+from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.models import checkpoints, hf_import, sources, weights
 from compo_pipeline.models.export import write
 from compo_pipeline.models.loading import LoadedModel, build, load
 from compo_pipeline.models.settings import HUB_PREFIX, LOCAL_PREFIX, PublishedLayout, is_file
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.tokenizing import TOKENIZER_CONFIG, TOKENIZER_FILE
-from compo_pipeline.storage.files import atomic_folder
-from compo_pipeline.storage.hashing import file_hash
 
 # Options of weights files, which a folder has none of.
 _OF_FILES = ("weights", "layout", "mixed_with", "quick_gelu", "seed")

@@ -16,13 +16,13 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL.Image import Image
 from torch import nn
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.files import DamagedFileError
+from compo_pipeline.core.hashing import tensors_hash
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import hub, sources, tokenizing, weights
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.weights import RECORD_FILE, image_fingerprint
-from compo_pipeline.storage.files import DamagedFileError
-from compo_pipeline.storage.hashing import tensors_hash
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear as OutProjection
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import text_tower
 
 # The linear layers of a transformer block, by their own names in open_clip and timm.

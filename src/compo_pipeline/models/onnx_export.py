@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compo_pipeline.configuration.settings import SettingsError, pip_install
+from compo_pipeline.core.files import atomic_folder, write_json
+from compo_pipeline.core.hashing import file_hash
+from compo_pipeline.core.settings import SettingsError, pip_install
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES
-from compo_pipeline.storage.files import atomic_folder, write_json
-from compo_pipeline.storage.hashing import file_hash
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from compo_pipeline.configuration.plugins import Registry
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.plugins import Registry
+from compo_pipeline.core.settings import settings
 
 BASES: Registry[Callable[[], Path]] = Registry("compo_pipeline.base_models", {})
 """Base models that ship with an installed package: functions that return a folder as `export`

@@ -14,7 +14,7 @@ import open_clip
 from open_clip import pretrained as pretrained_weights
 from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 
-from compo_pipeline.configuration.settings import SettingsError, nearest
+from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.models import foreign, hub, weights
 from compo_pipeline.models.settings import (
     BASES,

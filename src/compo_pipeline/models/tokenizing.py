@@ -15,7 +15,7 @@ import torch
 from open_clip import SimpleTokenizer
 from open_clip.tokenizer import HFTokenizer
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import foreign, hub
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.weights import tokenizer_fingerprint

@@ -22,11 +22,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.files import DamagedFileError
+from compo_pipeline.core.hashing import file_hash, tensors_hash
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import check_weights_archive
 from compo_pipeline.models import foreign, hub
-from compo_pipeline.storage.files import DamagedFileError
-from compo_pipeline.storage.hashing import file_hash, tensors_hash
-from compo_pipeline.storage.untrusted import check_weights_archive
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "open_clip_model.safetensors"

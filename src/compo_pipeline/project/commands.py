@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from rich.markup import escape
 
 from compo_pipeline import __version__
-from compo_pipeline.run import console, offline
+from compo_pipeline.core import console, offline
 
 _LIBRARIES = ("torch", "open_clip_torch", "kedro", "mlflow", "dvc", "spacy", "optuna")
 _GB = 10**9
@@ -76,8 +76,8 @@ def findings(project: Path | None) -> Iterator[tuple[str, str]]:
     import psutil
     import torch
 
-    from compo_pipeline.configuration.settings import pip_install
-    from compo_pipeline.run.compute import cores, resolve
+    from compo_pipeline.core.compute import cores, resolve
+    from compo_pipeline.core.settings import pip_install
 
     yield "compo-pipeline", f"{__version__} in {Path(__file__).parents[1]}"
     yield "Python", f"{platform.python_version()} on {platform.platform()}"

@@ -13,8 +13,8 @@ from pathlib import Path
 from string import Template
 
 from compo_pipeline import __version__
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.files import atomic_folder, write_text
+from compo_pipeline.core.files import atomic_folder, write_text
+from compo_pipeline.core.settings import SettingsError
 
 _PACKAGE = Path(__file__).parents[1]
 _TEMPLATES = _PACKAGE / "resources" / "project"

@@ -19,7 +19,12 @@ from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
 from rich.text import Text
 
-from compo_pipeline.configuration.settings import PlainError, SettingsError, plain, replaced
+from compo_pipeline.core import next_steps
+from compo_pipeline.core.console import terminal
+from compo_pipeline.core.files import DamagedFileError, DiskFullError, causes, is_full_disk
+from compo_pipeline.core.remote import RemoteError
+from compo_pipeline.core.remote_settings import refresh_all
+from compo_pipeline.core.settings import PlainError, SettingsError, plain, replaced
 from compo_pipeline.project.settings import (
     check_settings,
     place_of,
@@ -27,11 +32,6 @@ from compo_pipeline.project.settings import (
     read_parameters,
     site_of,
 )
-from compo_pipeline.run import next_steps
-from compo_pipeline.run.console import terminal
-from compo_pipeline.storage.files import DamagedFileError, DiskFullError, causes, is_full_disk
-from compo_pipeline.storage.remote import RemoteError
-from compo_pipeline.storage.settings import refresh_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,7 +137,7 @@ class ProjectHooks:
         self._unlock()
         next_steps.show_results(pipeline, catalog, self._settings)
         if MONITORING in pipeline.all_outputs():
-            from compo_pipeline.monitoring.report import check as check_alarm
+            from compo_pipeline.serving.monitoring.report import check as check_alarm
 
             # Here, where all nodes have run: Kedro would say how to resume a failed one.
             check_alarm(catalog.load(MONITORING))
@@ -165,7 +165,7 @@ class ProjectHooks:
             if isinstance(each, RemoteError):
                 raise each from None
             if not isinstance(error, PlainError) and _is_mlflow_error(each):
-                from compo_pipeline.tracking import runs as tracking
+                from compo_pipeline.registry import runs as tracking
 
                 with tracking.store_errors():
                     raise each
@@ -221,7 +221,7 @@ class TrackingHook:
         """
         self._run_id = None
         if self._context is not None and ({RUN_ENTRY} | RUN_PAGES) & pipeline.datasets():
-            from compo_pipeline.tracking import runs as tracking
+            from compo_pipeline.registry import runs as tracking
 
             tracking.configure(self._context.settings.tracking, self._context.project_path)
 
@@ -238,7 +238,7 @@ class TrackingHook:
         """Print how to see the run's charts in MLflow."""
         if self._run_id is None:
             return
-        from compo_pipeline.tracking import runs as tracking
+        from compo_pipeline.registry import runs as tracking
 
         try:
             lines = tracking.charts(self._run_id)
@@ -255,7 +255,7 @@ class TrackingHook:
         An error in a later command's settings does not concern the run.
         """
         if self._run_id is not None and not isinstance(error, SettingsError):
-            from compo_pipeline.tracking import runs as tracking
+            from compo_pipeline.registry import runs as tracking
 
             tracking.mark_failed(self._run_id, error)
 

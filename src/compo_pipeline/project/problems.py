@@ -10,10 +10,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compo_pipeline.configuration.settings import PlainError, SettingsError, parse, with_values
-from compo_pipeline.counterfactuals import table
-from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, IMAGE_GENERATORS
-from compo_pipeline.datasets.annotations import check as check_table
+from compo_pipeline.core.remote import RemoteError
+from compo_pipeline.core.settings import PlainError, SettingsError, parse, with_values
+from compo_pipeline.core.tables import CARVED, HELD_OUT, splits_of
+from compo_pipeline.data.annotations import check as check_table
+from compo_pipeline.generation.counterfactuals import table
+from compo_pipeline.generation.counterfactuals.registry import CAPTION_EDITORS, IMAGE_GENERATORS
 from compo_pipeline.methods.registry import METHOD_SETTINGS, build, method_type
 from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
 from compo_pipeline.project.settings import (
@@ -22,16 +24,14 @@ from compo_pipeline.project.settings import (
     loader_of,
     read_settings,
 )
-from compo_pipeline.storage.remote import RemoteError
-from compo_pipeline.storage.tables import CARVED, HELD_OUT, splits_of
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
     from kedro.pipeline import Pipeline
 
     from compo_pipeline.benchmarks.settings import BenchmarksSettings
-    from compo_pipeline.counterfactuals.contract import EditorEntry, GeneratorEntry
-    from compo_pipeline.datasets.settings import DataSettings
+    from compo_pipeline.data.settings import DataSettings
+    from compo_pipeline.generation.counterfactuals.contract import EditorEntry, GeneratorEntry
     from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.project.settings import RunSettings
 
@@ -139,7 +139,7 @@ def _refusal(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
 
 
 def _signing(run: Run) -> Iterator[str]:
-    from compo_pipeline.versions.lineage import check_keys
+    from compo_pipeline.registry.lineage import check_keys
 
     if run.reads("registration"):
         signs = run.writes("registered", "rescored")
@@ -168,7 +168,7 @@ def _sources(run: Run) -> Iterator[str]:
             how = f"; {_GENERATED}" if data.generated is not None and not run.generates else ""
             yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
         return
-    from compo_pipeline.datasets.readers import rename_source_keys
+    from compo_pipeline.data.readers import rename_source_keys
 
     for name, part in data.parts.items():
         found = _source(part) if part.generated is None else ()
@@ -186,10 +186,10 @@ def _sources(run: Run) -> Iterator[str]:
 
 def _source(data: DataSettings) -> Iterator[str]:
     """Yield errors for a source's files and columns, and for images that are not where they say."""
-    from compo_pipeline.datasets.readers import locate_source, split_records
-    from compo_pipeline.datasets.readers.auto import identified
-    from compo_pipeline.datasets.readers.record import RawCaption
-    from compo_pipeline.images.decoding import ACCEPTED, is_there
+    from compo_pipeline.data.images.decoding import ACCEPTED, is_there
+    from compo_pipeline.data.readers import locate_source, split_records
+    from compo_pipeline.data.readers.auto import identified
+    from compo_pipeline.data.readers.record import RawCaption
 
     try:
         locate_source(data)
@@ -310,7 +310,7 @@ def _reported_items(run: Run) -> Iterator[str]:
 def _items(run: Run, settings: BenchmarksSettings, key: str) -> Iterator[str]:
     """Yield errors for missing files, images or splits of the enabled benchmarks."""
     from compo_pipeline.benchmarks.loading import from_files, with_yaml_key
-    from compo_pipeline.images.decoding import is_there
+    from compo_pipeline.data.images.decoding import is_there
 
     yield from _absent_split(run, settings.retrieval.split, f"{key}.retrieval.split")
     made = run.settings.data.generator
@@ -378,7 +378,7 @@ def _recaptions(run: Run) -> Iterator[str]:
             "`kedro run --pipeline=recaption` alone, or leave it out"
         )
     if settings.captioner == "transformers":
-        from compo_pipeline.datasets.recaption.captioners import check
+        from compo_pipeline.generation.recaption.captioners import check
 
         check(Path(settings.transformers.folder))
     else:
@@ -387,7 +387,7 @@ def _recaptions(run: Run) -> Iterator[str]:
 
 def _check_key(endpoint: Any, section: str, state: str) -> None:
     """Raise an error if an endpoint has no API key; stored answers need none."""
-    from compo_pipeline.chat.endpoint import api_key
+    from compo_pipeline.generation.chat.endpoint import api_key
 
     if not (Path(state) / "endpoint.sqlite").exists():
         api_key(endpoint, f"{section}.endpoint")
@@ -409,14 +409,16 @@ def _counterfactuals(run: Run) -> Iterator[str]:
         state = run.settings.paths.counterfactuals_state
         _check_key(chosen.endpoint, "counterfactuals", state)
     if chosen.caption_editor == "transformers":
-        from compo_pipeline.chat.local import check_folder
-        from compo_pipeline.counterfactuals.editors.llm import MODEL
+        from compo_pipeline.generation.chat.local import check_folder
+        from compo_pipeline.generation.counterfactuals.editors.llm import MODEL
 
         check_folder(Path(chosen.transformers.folder), "counterfactuals.transformers", MODEL)
     if chosen.caption_editor == table.NAME:
         check_table(*table.table_settings(chosen), table.TABLE_KEY)
     if chosen.image_generator == "diffusion":
-        from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
+        from compo_pipeline.generation.counterfactuals.generators.diffusion import (
+            DiffusionGenerator,
+        )
 
         DiffusionGenerator(chosen.diffusion).check()
 
@@ -505,7 +507,7 @@ def _models(run: Run) -> Iterator[str]:
             yield from misfits(find_source(settings.model), method, settings.training)
     if run.reads("model_lists"):
         from compo_pipeline.evaluation.suite import listed_models
-        from compo_pipeline.tracking.runs import configure
+        from compo_pipeline.registry.runs import configure
 
         for name, model in listed_models(settings.models, settings.model_lists).items():
             configure(settings.tracking, Path.cwd())
@@ -516,7 +518,7 @@ def _model(settings: ModelSettings, key: str, *, registered: bool = False) -> It
     """Yield errors for a model whose files, or whose registered version, cannot be found."""
     from compo_pipeline.models.settings import REGISTRY_PREFIX
     from compo_pipeline.models.sources import find_source
-    from compo_pipeline.versions.versions import version_of
+    from compo_pipeline.registry.versions import version_of
 
     try:
         if registered and settings.name.startswith(REGISTRY_PREFIX):
@@ -534,7 +536,7 @@ def _cells(run: Run) -> Iterator[str]:
     settings = run.settings
     if not run.reads("comparison_sets"):
         return
-    from compo_pipeline.comparison.cells import CONF, find_cells
+    from compo_pipeline.tuning.cells import CONF, find_cells
 
     sets, name = settings.comparison_sets, settings.set
     found = find_cells(name, sets, settings.dataset, settings.command)

@@ -16,11 +16,14 @@ from kedro.config import MissingConfigException
 from pydantic import Field, StrictInt
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.chat.settings import EndpointSettings
-from compo_pipeline.configuration import keys, variants
-from compo_pipeline.configuration.places import Paths, paths_of
-from compo_pipeline.configuration.plugins import named_fields, plugin_fields
-from compo_pipeline.configuration.settings import (
+from compo_pipeline.core import keys, offline, variants
+from compo_pipeline.core.engines import PrepareSettings
+from compo_pipeline.core.places import Paths, paths_of
+from compo_pipeline.core.plugins import named_fields, plugin_fields
+from compo_pipeline.core.provenance import CommandOptions, Site
+from compo_pipeline.core.remote_settings import RemoteSettings
+from compo_pipeline.core.remote_settings import configure as configure_remote
+from compo_pipeline.core.settings import (
     SPEED,
     Name,
     Open,
@@ -36,38 +39,34 @@ from compo_pipeline.configuration.settings import (
     speed_paths,
     with_values,
 )
-from compo_pipeline.configuration.variants import VariantName
-from compo_pipeline.counterfactuals.registry import (
+from compo_pipeline.core.variants import VariantName
+from compo_pipeline.data.generators import GENERATORS
+from compo_pipeline.data.quality.settings import DataValidationSettings, IngestSettings
+from compo_pipeline.data.settings import DataSettings
+from compo_pipeline.evaluation.analysis.settings import AttentionSettings
+from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
+from compo_pipeline.generation.chat.settings import EndpointSettings
+from compo_pipeline.generation.counterfactuals.registry import (
     CAPTION_EDITORS,
     IMAGE_GENERATORS,
     chosen_entries,
     refuse_unfit,
 )
-from compo_pipeline.counterfactuals.settings import KEY as COUNTERFACTUALS
-from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.datasets.generators import GENERATORS
-from compo_pipeline.datasets.quality.settings import DataValidationSettings, IngestSettings
-from compo_pipeline.datasets.recaption.settings import KEY as RECAPTION
-from compo_pipeline.datasets.recaption.settings import LocalCaptionerSettings, RecaptionSettings
-from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.analysis.settings import AttentionSettings
-from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
-from compo_pipeline.foils.settings import FoilSettings
+from compo_pipeline.generation.counterfactuals.settings import KEY as COUNTERFACTUALS
+from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.generation.foils.settings import FoilSettings
+from compo_pipeline.generation.recaption.settings import KEY as RECAPTION
+from compo_pipeline.generation.recaption.settings import LocalCaptionerSettings, RecaptionSettings
 from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ExportSettings, ModelSettings, needs_network
-from compo_pipeline.monitoring.settings import MonitoringSettings
-from compo_pipeline.run import offline
-from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.run.provenance import CommandOptions, Site
+from compo_pipeline.registry.settings import PromotionSettings, RegistrationSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
+from compo_pipeline.serving.monitoring.settings import MonitoringSettings
 from compo_pipeline.serving.settings import ServingSettings
-from compo_pipeline.storage.settings import RemoteSettings
-from compo_pipeline.storage.settings import configure as configure_remote
-from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.settings import TuningSettings
-from compo_pipeline.versions.settings import PromotionSettings, RegistrationSettings
 
 if TYPE_CHECKING:
     from kedro.config import OmegaConfigLoader
@@ -409,7 +408,7 @@ def _generated_benchmarks(parsed: Parameters) -> dict[str, str]:
 
 def _check_compute(settings: Any, key: str) -> None:
     """Resolve and log device and precision of settings, and set the number of threads."""
-    from compo_pipeline.run import compute
+    from compo_pipeline.core import compute
 
     compute.use_cores()
     compute.report(key, compute.resolve(settings.device, settings.precision, key=key))

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from compo_pipeline.versions.model import Encoder, RequestError, Vectors, check_time
+from compo_pipeline.registry.model import Encoder, RequestError, Vectors, check_time
 
 Observe: TypeAlias = Callable[[int], None]
 

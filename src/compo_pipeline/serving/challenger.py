@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.seeding import digest
+from compo_pipeline.registry import versions
+from compo_pipeline.registry.model import RequestError, Vectors
+from compo_pipeline.registry.settings import CHAMPION, RegistrationSettings
 from compo_pipeline.serving.deployment import Deployment, Follower, load_version
 from compo_pipeline.serving.exchange import Deployed, Exchange, Served
 from compo_pipeline.serving.waiting import Worker
-from compo_pipeline.versions import versions
-from compo_pipeline.versions.model import RequestError, Vectors
-from compo_pipeline.versions.settings import CHAMPION, RegistrationSettings
 
 _QUEUE = 50_000_000  # bytes of the requests that may wait
 

@@ -15,18 +15,18 @@ import torch
 from cachetools import LRUCache
 from mlflow.entities.model_registry import ModelVersion
 
-from compo_pipeline.configuration.settings import PlainError
+from compo_pipeline.core.compute import use_one_core
+from compo_pipeline.core.settings import PlainError
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.compute import use_one_core
+from compo_pipeline.registry import versions
+from compo_pipeline.registry.model import ImageTextModel, RequestLimits
+from compo_pipeline.registry.reference import read_words
+from compo_pipeline.registry.settings import CHAMPION, SigningSettings
+from compo_pipeline.registry.verification import verified
 from compo_pipeline.serving.batching import Batcher
 from compo_pipeline.serving.exchange import Deployed, Served
 from compo_pipeline.serving.settings import ServingSettings
 from compo_pipeline.serving.telemetry import Metrics
-from compo_pipeline.versions import versions
-from compo_pipeline.versions.model import ImageTextModel, RequestLimits
-from compo_pipeline.versions.reference import read_words
-from compo_pipeline.versions.settings import CHAMPION, SigningSettings
-from compo_pipeline.versions.verification import verified
 
 _RETRY = 600  # seconds after which a refused version is tried again
 

@@ -12,7 +12,7 @@ from compo_pipeline import __version__
 if TYPE_CHECKING:
     import pandas as pd
 
-    from compo_pipeline.versions.model import Answered, ImageTextModel
+    from compo_pipeline.registry.model import Answered, ImageTextModel
 
 
 _ROW = 1000  # bytes of a row beside its cells and vectors

@@ -25,18 +25,18 @@ import numpy as np
 import prometheus_client as metrics
 import pyarrow as pa
 
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.run.seeding import digest
+from compo_pipeline.core.files import is_full_disk
+from compo_pipeline.core.requests import MOST_ORDERED, REQUESTS, hour_folder, write_requests
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.registry.model import InvalidRequest, image_bytes, open_image
+from compo_pipeline.registry.reference import length_in_words, lengths_in_tokens, unknown_words
 from compo_pipeline.serving.settings import RequestLogSettings
 from compo_pipeline.serving.waiting import Worker
-from compo_pipeline.storage.files import is_full_disk
-from compo_pipeline.storage.requests import MOST_ORDERED, REQUESTS, hour_folder, write_requests
-from compo_pipeline.versions.model import InvalidRequest, image_bytes, open_image
-from compo_pipeline.versions.reference import length_in_words, lengths_in_tokens, unknown_words
 
 if TYPE_CHECKING:
+    from compo_pipeline.registry.model import ImageTextModel
     from compo_pipeline.serving.exchange import Deployed, Exchange
-    from compo_pipeline.versions.model import ImageTextModel
 
 # Bytes of the requests that may wait, and of those whose rows wait for a file.
 _QUEUE, _FILE = 200_000_000, 64_000_000

@@ -25,21 +25,21 @@ import torch
 from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.compute import choose_device, use_cores, use_one_core
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import load
-from compo_pipeline.run.compute import choose_device, use_cores, use_one_core
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry import versions
+from compo_pipeline.registry.model import RequestError
+from compo_pipeline.registry.reference import read_words
+from compo_pipeline.registry.settings import CHAMPION, RegistrationSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.serving.challenger import Shadow, shadow_of
 from compo_pipeline.serving.deployment import Deployment, Follower, load_version
 from compo_pipeline.serving.exchange import Exchange, Observer, Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import ServingSettings
 from compo_pipeline.serving.table import JSON, Refusal, read_table, write_answer
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions import versions
-from compo_pipeline.versions.model import RequestError
-from compo_pipeline.versions.reference import read_words
-from compo_pipeline.versions.settings import CHAMPION, RegistrationSettings
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

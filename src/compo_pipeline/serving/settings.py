@@ -15,7 +15,7 @@ from pydantic import (
     PositiveInt,
 )
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.settings import settings
 
 
 @settings

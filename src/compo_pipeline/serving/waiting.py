@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from compo_pipeline.run.compute import use_one_core
+from compo_pipeline.core.compute import use_one_core
 from compo_pipeline.serving.exchange import Exchange
 
 _NICE = 10

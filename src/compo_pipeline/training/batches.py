@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.tables import Table
 from compo_pipeline.methods.contract import Collated, Example, ImageInput, Method
 from compo_pipeline.methods.views import EpochViews, negative_kinds
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.tables import Table
 from compo_pipeline.training.images import Images, key_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor, Picklable
 from compo_pipeline.training.ranks import Ranks

@@ -19,9 +19,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from compo_pipeline.configuration.settings import PlainError
-from compo_pipeline.storage.files import DamagedFileError, atomic_file
-from compo_pipeline.storage.stores import read_tensors, write_tensors
+from compo_pipeline.core.files import DamagedFileError, atomic_file
+from compo_pipeline.core.settings import PlainError
+from compo_pipeline.core.stores import read_tensors, write_tensors
 
 _BEST = "best/"
 _NAMED = 3  # tensors that an error names

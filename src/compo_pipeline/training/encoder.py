@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from compo_pipeline.core.compute import Compute
 from compo_pipeline.models.dense import (
     DenseImages,
     DenseTexts,
@@ -28,7 +29,6 @@ from compo_pipeline.models.encoding import (
     project_images,
     scale_of,
 )
-from compo_pipeline.run.compute import Compute
 from compo_pipeline.training.features import Features
 from compo_pipeline.training.ranks import ALONE, Ranks
 

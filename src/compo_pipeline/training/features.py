@@ -16,15 +16,15 @@ from filelock import FileLock
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.compute import Compute
+from compo_pipeline.core.progress import track
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.stores import TensorStore
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images, pool_images
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.compute import Compute
-from compo_pipeline.run.progress import track
-from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.stores import TensorStore
 from compo_pipeline.training.fingerprint import TRAINING
 from compo_pipeline.training.images import ImageRows, Images
 from compo_pipeline.training.inputs import TrainingInputs

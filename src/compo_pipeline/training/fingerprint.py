@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration.settings import PlainError, leaves, speed_paths
+from compo_pipeline.core.hashing import file_hash, hash_of
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.settings import PlainError, leaves, speed_paths
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.loading import load
-from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.hashing import file_hash, hash_of
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.settings import TrainingSettings

@@ -12,8 +12,8 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from compo_pipeline.core.seeding import digest
 from compo_pipeline.methods.contract import ImageInput
-from compo_pipeline.run.seeding import digest
 
 Keys = NDArray[np.uint64]
 

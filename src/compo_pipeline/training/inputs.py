@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compo_pipeline.core.records import Caption
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.storage.records import Caption
 from compo_pipeline.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
+    from compo_pipeline.core.compute import Compute
     from compo_pipeline.models.loading import LoadedModel
-    from compo_pipeline.run.compute import Compute
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,6 @@ class TrainingInputs:
     @property
     def compute(self) -> Compute:
         """Device and precision on this machine."""
-        from compo_pipeline.run.compute import resolve
+        from compo_pipeline.core.compute import resolve
 
         return resolve(self.settings.device, self.settings.precision, key="training")

@@ -26,7 +26,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from compo_pipeline.run import compute, console
+from compo_pipeline.core import compute, console
 from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.ranks import Ranks

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.compute import Compute, moved
+from compo_pipeline.core.progress import Meter
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.methods.contract import Collated, Method
 from compo_pipeline.models.encoding import clamp_scale
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.compute import Compute, moved
-from compo_pipeline.run.progress import Meter
-from compo_pipeline.run.seeding import digest
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches, Groups
 from compo_pipeline.training.checkpoint import Point, Progress

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from compo_pipeline.configuration.settings import SettingsError, nearest
+from compo_pipeline.core.compute import Compute
+from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.methods.contract import Method, Need, Tower
 from compo_pipeline.models import dense
 from compo_pipeline.models.encoding import image_projection, text_tower, token_embedding_name
 from compo_pipeline.models.loading import skeleton
 from compo_pipeline.models.sources import ModelSource
-from compo_pipeline.run.compute import Compute
 from compo_pipeline.training.checkpoint import TrainingError, resume_hint
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import TRUNK, OptimizerSettings, TrainingSettings

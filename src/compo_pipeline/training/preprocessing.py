@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from compo_pipeline.images import composites, decoding
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.data.images import composites, decoding
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.tokenizing import lost_tokens
-from compo_pipeline.run.seeding import rng
 from compo_pipeline.training.images import ImageRows
 from compo_pipeline.training.ranks import ALONE
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 
 Value = TypeVar("Value")
 

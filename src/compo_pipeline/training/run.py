@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.images.decoding import ACCEPTED
+from compo_pipeline.data.images.decoding import ACCEPTED
 from compo_pipeline.methods.clip import Clip, ClipObjective, Siglip, SiglipObjective
 from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
 from compo_pipeline.models.encoding import MOST_SCALE, scale_of

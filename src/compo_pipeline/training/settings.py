@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from compo_pipeline.configuration.settings import SPEED, Share, settings
+from compo_pipeline.core.settings import SPEED, Share, settings
 
 _BelowOne = Annotated[float, Field(ge=0, lt=1)]
 

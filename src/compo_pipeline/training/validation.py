@@ -15,14 +15,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError, nearest
+from compo_pipeline.core.compute import moved
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.settings import SettingsError, nearest
+from compo_pipeline.core.tables import Splits, split_rows, splits_of
 from compo_pipeline.methods.contract import Example, Method, Preprocessor
 from compo_pipeline.methods.views import single_view
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.compute import moved
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.tables import Splits, split_rows, splits_of
 from compo_pipeline.training.checkpoint import Point
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.inputs import HeldOut

@@ -12,9 +12,9 @@ import yaml
 from optuna import Study
 from optuna.trial import FrozenTrial
 
-from compo_pipeline.configuration import variants
-from compo_pipeline.run.next_steps import kedro_run
-from compo_pipeline.storage.files import write_text
+from compo_pipeline.core import variants
+from compo_pipeline.core.files import write_text
+from compo_pipeline.core.next_steps import kedro_run
 from compo_pipeline.tuning.space import Value
 from compo_pipeline.tuning.trial import SCORE, STEPS
 

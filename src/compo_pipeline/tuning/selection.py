@@ -17,7 +17,10 @@ from compo_pipeline.benchmarks.settings import (
     BenchmarksSettings,
     RetrievalSettings,
 )
-from compo_pipeline.configuration.settings import SettingsError, nearest, parse
+from compo_pipeline.core.hashing import hash_of
+from compo_pipeline.core.records import Caption, Foil
+from compo_pipeline.core.settings import SettingsError, nearest, parse
+from compo_pipeline.core.tables import Splits, split_rows
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.contamination import items_hash, without_reported
 from compo_pipeline.evaluation.embed import Embedder
@@ -26,9 +29,6 @@ from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.storage.hashing import hash_of
-from compo_pipeline.storage.records import Caption, Foil
-from compo_pipeline.storage.tables import Splits, split_rows
 from compo_pipeline.training.inputs import HeldOut
 from compo_pipeline.training.settings import ValidationSettings
 from compo_pipeline.training.validation import (

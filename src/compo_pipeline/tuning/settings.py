@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from compo_pipeline.benchmarks.foils import NAME as FOILS
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import Title, settings
+from compo_pipeline.core.settings import Title, settings
 
 _DatabaseUrl = Annotated[str, Field(pattern=r"^(sqlite:///.|postgresql(\+psycopg)?://)")]
 

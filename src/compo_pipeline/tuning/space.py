@@ -18,7 +18,7 @@ from typing import Any
 from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from compo_pipeline.configuration.settings import (
+from compo_pipeline.core.settings import (
     SettingsError,
     leaves,
     nearest,

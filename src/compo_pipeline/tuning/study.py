@@ -26,8 +26,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from compo_pipeline.configuration.settings import SettingsError, pip_install
-from compo_pipeline.run.seeding import digest
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.settings import SettingsError, pip_install
 from compo_pipeline.training.fingerprint import differences
 from compo_pipeline.tuning.settings import StudySettings
 

@@ -17,7 +17,8 @@ from typing import Any
 import optuna
 
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.configuration.settings import SettingsError, nearest, parse, with_values
+from compo_pipeline.core import compute
+from compo_pipeline.core.settings import SettingsError, nearest, parse, with_values
 from compo_pipeline.evaluation.contamination import items_hash
 from compo_pipeline.evaluation.scoring import SCORING, figures_of
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -25,7 +26,6 @@ from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.run import compute
 from compo_pipeline.training.fingerprint import fingerprint_of
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Job, store_features, train

@@ -21,12 +21,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from compo_pipeline.core.compute import Compute, moved
+from compo_pipeline.core.files import write_json
+from compo_pipeline.core.progress import Meter
+from compo_pipeline.core.stores import read_tensors
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
-from compo_pipeline.run.compute import Compute, moved
-from compo_pipeline.run.progress import Meter
-from compo_pipeline.storage.files import write_json
-from compo_pipeline.storage.stores import read_tensors
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.optimisation import AmpOptimizer, non_finite, refuse_non_finite
 from compo_scenes.base_model.supervision import SIZE_NAMES, ImageBatches, Truth

@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from compo_pipeline.images.composites import axis_of, compose
-from compo_pipeline.run.seeding import rng
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.data.images.composites import axis_of, compose
 from compo_scenes.render import image
 from compo_scenes.world import PATTERNS, SIZES, Scene, World
 

@@ -20,12 +20,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from compo_pipeline.core.compute import Compute, moved
+from compo_pipeline.core.progress import Meter, track
+from compo_pipeline.core.seeding import rng
 from compo_pipeline.losses import contrastive
 from compo_pipeline.models.encoding import clamp_scale, encode_images, encode_texts, scale_of
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.compute import Compute, moved
-from compo_pipeline.run.progress import Meter, track
-from compo_pipeline.run.seeding import rng
 from compo_scenes.base_model.image_tower import Readouts, binding_losses, descend, optimizers
 from compo_scenes.base_model.supervision import boxes, truth
 from compo_scenes.captions import alt_text

@@ -25,7 +25,7 @@ from spacy.training.loop import train as train_loop
 from spacy.util import load_config, registry
 from spacy.vocab import Vocab
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.language import rules
 from compo_pipeline.language.lexicon import Entry, load_lexicon
 

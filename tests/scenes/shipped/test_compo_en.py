@@ -8,7 +8,7 @@ import spacy
 from spacy.tokens import Doc
 from spacy.training import Example
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.language.lexicon import Entry
 from compo_scenes.language_model import compo_en
 from compo_scenes.language_model.compo_en import create_augmenter, replace_words, replacements

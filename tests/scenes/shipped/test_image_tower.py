@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
+from compo_pipeline.core.compute import Compute
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.compute import Compute
 from compo_pipeline.training.checkpoint import TrainingError
 from compo_scenes.base_model import image_tower as tower
 from compo_scenes.base_model.image_tower import (

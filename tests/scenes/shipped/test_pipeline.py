@@ -11,10 +11,10 @@ from open_clip.model import CLIP
 from safetensors.torch import load_file
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.core.compute import Compute, moved
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.run.compute import Compute, moved
 from compo_scenes.base_model import image_tower as tower
 from compo_scenes.base_model.image_tower import MODEL, build
 from compo_scenes.base_model.supervision import ImageBatches

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from compo_pipeline.core.compute import Compute
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.compute import Compute
 from compo_pipeline.training.checkpoint import TrainingError
 from compo_scenes.base_model import text_tower as base
 from compo_scenes.base_model.image_tower import Readouts

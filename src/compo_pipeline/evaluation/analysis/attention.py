@@ -17,15 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.language.concepts import concepts
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.dense import FIX, attention, encode_images_densely
 from compo_pipeline.models.encoding import encode_texts
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.records import Caption
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,9 @@ from typing import Any
 import pandas as pd
 
 from compo_pipeline.benchmarks.items import Role, Subtask, titles
+from compo_pipeline.core.hashing import tensors_hash
+from compo_pipeline.core.records import Score
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.comparison import (
     BASE,
     FINE_TUNED,
@@ -34,9 +37,6 @@ from compo_pipeline.models.weights import (
     interpolate,
     read_record,
 )
-from compo_pipeline.storage.hashing import tensors_hash
-from compo_pipeline.storage.records import Score
-from compo_pipeline.storage.tables import Table
 
 log = logging.getLogger(__name__)
 

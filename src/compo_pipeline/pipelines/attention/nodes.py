@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.core.files import write_files
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.core.records import Caption
+from compo_pipeline.data.images.decoding import ACCEPTED
 from compo_pipeline.evaluation.analysis.attention import find_cases
 from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.evaluate import loaders, require_base
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import ACCEPTED
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.presentation import attention_plots
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import write_files
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.pages import attention_plots
+from compo_pipeline.registry import runs as tracking
 
 log = logging.getLogger(__name__)
 

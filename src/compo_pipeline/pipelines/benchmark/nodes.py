@@ -9,24 +9,24 @@ from typing import Any
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.generators import GENERATORS
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.core.records import ItemChange, Score
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.tables import Table
+from compo_pipeline.data.generators import GENERATORS
+from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.presentation.item_cards import change_cards
-from compo_pipeline.presentation.suite_page import HEADLINES, LEFT_OUT, MARKDOWN, PAGE, suite_page
-from compo_pipeline.presentation.tables import show
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.records import ItemChange, Score
-from compo_pipeline.storage.tables import Table
-from compo_pipeline.tracking.runs import log_figures
-from compo_pipeline.versions.settings import RegistrationSettings
-from compo_pipeline.versions.verification import open_models
+from compo_pipeline.pages.item_cards import change_cards
+from compo_pipeline.pages.suite_page import HEADLINES, LEFT_OUT, MARKDOWN, PAGE, suite_page
+from compo_pipeline.pages.tables import show
+from compo_pipeline.registry.runs import log_figures
+from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.verification import open_models
 
 
 def gather_items(

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.comparison import cells
+from compo_pipeline.core.next_steps import kedro_run
+from compo_pipeline.core.provenance import CommandOptions, Site
+from compo_pipeline.core.records import Caption
 from compo_pipeline.evaluation.comparison import by_model, headline_figures
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
-from compo_pipeline.presentation.suite_page import HEADLINES, LEFT_OUT, MARKDOWN, PAGE, suite_page
-from compo_pipeline.presentation.tables import show
-from compo_pipeline.run.next_steps import kedro_run
-from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.tracking.runs import log_figures
+from compo_pipeline.pages.suite_page import HEADLINES, LEFT_OUT, MARKDOWN, PAGE, suite_page
+from compo_pipeline.pages.tables import show
+from compo_pipeline.registry.runs import log_figures
+from compo_pipeline.tuning import cells
 
 
 def run_cells(

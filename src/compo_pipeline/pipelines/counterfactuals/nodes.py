@@ -8,20 +8,34 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.counterfactuals import table
-from compo_pipeline.counterfactuals.contract import CaptionEditor, ImageGenerator, Opening
-from compo_pipeline.counterfactuals.generation import ROLES, Jobs, Parser, generate, publish
-from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, open_editor, open_generator
-from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
-from compo_pipeline.datasets.annotations import read
+from compo_pipeline.core.annotations import NO_ANNOTATIONS, Annotations
+from compo_pipeline.core.engines import PrepareSettings
+from compo_pipeline.core.records import Caption, Counterfactual, Fact, Parse, Rejected
+from compo_pipeline.core.tables import Splits, Table, training_rows
+from compo_pipeline.data.annotations import read
+from compo_pipeline.generation.counterfactuals import table
+from compo_pipeline.generation.counterfactuals.contract import (
+    CaptionEditor,
+    ImageGenerator,
+    Opening,
+)
+from compo_pipeline.generation.counterfactuals.generation import (
+    ROLES,
+    Jobs,
+    Parser,
+    generate,
+    publish,
+)
+from compo_pipeline.generation.counterfactuals.registry import (
+    CAPTION_EDITORS,
+    open_editor,
+    open_generator,
+)
+from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.generation.counterfactuals.tables import refuse_too_many, summary
 from compo_pipeline.language.parsing import load_once, name_and_version, parse_by
 from compo_pipeline.methods.registry import find
-from compo_pipeline.presentation.counterfactuals_page import counterfactuals_page
-from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.storage.annotations import NO_ANNOTATIONS, Annotations
-from compo_pipeline.storage.records import Caption, Counterfactual, Fact, Parse, Rejected
-from compo_pipeline.storage.tables import Splits, Table, training_rows
+from compo_pipeline.pages.counterfactuals_page import counterfactuals_page
 
 log = logging.getLogger(__name__)
 

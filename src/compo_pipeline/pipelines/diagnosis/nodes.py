@@ -9,20 +9,20 @@ from typing import Any
 
 from compo_pipeline.benchmarks.loading import gather_foils
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.diagnosis.advice import TrainingRun
-from compo_pipeline.diagnosis.diagnose import diagnose
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.core.records import Foil
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.evaluation.diagnosis.advice import TrainingRun
+from compo_pipeline.evaluation.diagnosis.diagnose import diagnose
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite
-from compo_pipeline.foils.build import shortage
-from compo_pipeline.foils.settings import FoilSettings
+from compo_pipeline.generation.foils.build import shortage
+from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.presentation.diagnosis_page import PAGE, diagnosis_page
-from compo_pipeline.presentation.tables import show
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.records import Foil
-from compo_pipeline.versions.settings import RegistrationSettings
-from compo_pipeline.versions.verification import open_models
+from compo_pipeline.pages.diagnosis_page import PAGE, diagnosis_page
+from compo_pipeline.pages.tables import show
+from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.verification import open_models
 
 
 def diagnose_models(

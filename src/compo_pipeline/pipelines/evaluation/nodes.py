@@ -13,7 +13,11 @@ import pandas as pd
 from compo_pipeline.benchmarks.foils import NAME as FOILS
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.diagnosis.diagnose import Diagnosis
+from compo_pipeline.core.files import record_json
+from compo_pipeline.core.hashing import hash_of
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.core.records import Caption, Foil, Score
+from compo_pipeline.core.tables import Splits
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -23,25 +27,21 @@ from compo_pipeline.evaluation.comparison import (
 )
 from compo_pipeline.evaluation.conclusions import coverage_lines
 from compo_pipeline.evaluation.contamination import training_captions
+from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices, item_slices
-from compo_pipeline.foils import review
-from compo_pipeline.foils.build import shortage
-from compo_pipeline.foils.settings import FoilSettings
+from compo_pipeline.generation.foils import review
+from compo_pipeline.generation.foils.build import shortage
+from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.presentation import foils_page, report
-from compo_pipeline.presentation.item_cards import change_cards
-from compo_pipeline.presentation.pages import Link, links
-from compo_pipeline.presentation.tables import show_comparison
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import record_json
-from compo_pipeline.storage.hashing import hash_of
-from compo_pipeline.storage.records import Caption, Foil, Score
-from compo_pipeline.storage.tables import Splits
-from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.pages import foils_page, report
+from compo_pipeline.pages.item_cards import change_cards
+from compo_pipeline.pages.pages import Link, links
+from compo_pipeline.pages.tables import show_comparison
+from compo_pipeline.registry import runs as tracking
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.benchmarks.loading import gather
-from compo_pipeline.diagnosis.advice import describe_training
-from compo_pipeline.diagnosis.diagnose import diagnose
 from compo_pipeline.evaluation.contamination import training_rows
+from compo_pipeline.evaluation.diagnosis.advice import describe_training
+from compo_pipeline.evaluation.diagnosis.diagnose import diagnose
 from compo_pipeline.evaluation.evaluate import compare_run, score_run
 from compo_pipeline.pipelines.evaluation import nodes
 

@@ -10,15 +10,15 @@ from typing import Any
 
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.core.hashing import hash_of
+from compo_pipeline.core.records import Caption, Fact, Foil
+from compo_pipeline.core.tables import Splits, Table
 from compo_pipeline.evaluation.contamination import image_hashes
-from compo_pipeline.foils import build as builder
-from compo_pipeline.foils import review
-from compo_pipeline.foils.settings import FoilSettings
+from compo_pipeline.generation.foils import build as builder
+from compo_pipeline.generation.foils import review
+from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import load_once, name_and_version, parses_of
-from compo_pipeline.presentation import foils_page
-from compo_pipeline.storage.hashing import hash_of
-from compo_pipeline.storage.records import Caption, Fact, Foil
-from compo_pipeline.storage.tables import Splits, Table
+from compo_pipeline.pages import foils_page
 
 log = logging.getLogger(__name__)
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.datasets.quality.ingest import ingest as ingest_records
-from compo_pipeline.datasets.quality.settings import IngestSettings
-from compo_pipeline.datasets.readers import records_of
-from compo_pipeline.datasets.recaption.recaptioning import Recaptions, captioned_splits
-from compo_pipeline.datasets.recaption.settings import RecaptionSettings
-from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.storage.records import Caption, Fact, Recaption, Rejected
-from compo_pipeline.storage.tables import Table
+from compo_pipeline.core.engines import PrepareSettings
+from compo_pipeline.core.records import Caption, Fact, Recaption, Rejected
+from compo_pipeline.core.tables import Table
+from compo_pipeline.data.quality.ingest import ingest as ingest_records
+from compo_pipeline.data.quality.settings import IngestSettings
+from compo_pipeline.data.readers import records_of
+from compo_pipeline.data.settings import DataSettings
+from compo_pipeline.generation.recaption.recaptioning import Recaptions, captioned_splits
+from compo_pipeline.generation.recaption.settings import RecaptionSettings
 
 
 def ingest_captions(

@@ -8,20 +8,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.monitoring import report
-from compo_pipeline.monitoring.report import SEED, Words
-from compo_pipeline.monitoring.settings import ALPHA, MonitoringSettings
-from compo_pipeline.monitoring.vocabulary import new_words, word_shifts
-from compo_pipeline.monitoring.window import Window, image_bytes, read_window
-from compo_pipeline.presentation.monitoring_page import PAGE, SHOWN, monitoring_page
-from compo_pipeline.presentation.tables import show
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.tracking.runs import log_figures
-from compo_pipeline.versions import versions
-from compo_pipeline.versions.reference import read_reference
-from compo_pipeline.versions.settings import RegistrationSettings
-from compo_pipeline.versions.verification import verified
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.pages.monitoring_page import PAGE, SHOWN, monitoring_page
+from compo_pipeline.pages.tables import show
+from compo_pipeline.registry import versions
+from compo_pipeline.registry.reference import read_reference
+from compo_pipeline.registry.runs import log_figures
+from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.verification import verified
+from compo_pipeline.serving.monitoring import report
+from compo_pipeline.serving.monitoring.report import SEED, Words
+from compo_pipeline.serving.monitoring.settings import ALPHA, MonitoringSettings
+from compo_pipeline.serving.monitoring.vocabulary import new_words, word_shifts
+from compo_pipeline.serving.monitoring.window import Window, image_bytes, read_window
 
 
 def compare_requests(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from compo_pipeline.datasets.generators import GENERATORS
-from compo_pipeline.datasets.readers import locate
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.data.generators import GENERATORS
+from compo_pipeline.data.readers import locate
+from compo_pipeline.data.settings import DataSettings
 
 
 def prepare_source(data: DataSettings, generator_settings: Any) -> dict[str, Any]:

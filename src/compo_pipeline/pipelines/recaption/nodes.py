@@ -9,24 +9,24 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.chat.settings import EndpointSettings
-from compo_pipeline.configuration.settings import parse
-from compo_pipeline.datasets.quality.caption_language import Vocabulary
-from compo_pipeline.datasets.quality.ingest import held_out_per_source, used_records
-from compo_pipeline.datasets.quality.settings import IngestSettings
-from compo_pipeline.datasets.readers import records_of
-from compo_pipeline.datasets.recaption import captioners
-from compo_pipeline.datasets.recaption import recaptioning as work
-from compo_pipeline.datasets.recaption.settings import (
+from compo_pipeline.core.engines import PrepareSettings
+from compo_pipeline.core.records import Recaption, Rejected
+from compo_pipeline.core.settings import parse
+from compo_pipeline.data.quality.caption_language import Vocabulary
+from compo_pipeline.data.quality.ingest import held_out_per_source, used_records
+from compo_pipeline.data.quality.settings import IngestSettings
+from compo_pipeline.data.readers import records_of
+from compo_pipeline.data.settings import DataSettings
+from compo_pipeline.generation.chat.settings import EndpointSettings
+from compo_pipeline.generation.recaption import captioners
+from compo_pipeline.generation.recaption import recaptioning as work
+from compo_pipeline.generation.recaption.settings import (
     KEY,
     LocalCaptionerSettings,
     RecaptionSettings,
 )
-from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.language.parsing import load_once
-from compo_pipeline.presentation import recaptions_page
-from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.storage.records import Recaption, Rejected
+from compo_pipeline.pages import recaptions_page
 
 log = logging.getLogger(__name__)
 

@@ -10,23 +10,22 @@ from typing import Any
 
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.datasets.recaption.settings import RecaptionSettings
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.core.compute import choose_device
+from compo_pipeline.core.records import Caption, Score, ScoredItem
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.tables import Table
+from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.generation.recaption.settings import RecaptionSettings
 from compo_pipeline.language.parsing import load_once
 from compo_pipeline.methods.registry import find
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.run.compute import choose_device
-from compo_pipeline.storage.records import Caption, Score, ScoredItem
-from compo_pipeline.storage.tables import Table
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tuning import selection
-from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
-from compo_pipeline.versions.materials import (
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
+from compo_pipeline.registry.materials import (
     Material,
     base_material,
     captioner_material,
@@ -34,9 +33,10 @@ from compo_pipeline.versions.materials import (
     data_materials,
     parser_material,
 )
-from compo_pipeline.versions.reference import write_reference
-from compo_pipeline.versions.registration import export_with_card, register
-from compo_pipeline.versions.settings import RegistrationSettings
+from compo_pipeline.registry.reference import write_reference
+from compo_pipeline.registry.registration import export_with_card, register
+from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.tuning import selection
 
 
 def list_materials(

@@ -13,7 +13,9 @@ import mlflow
 
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.compute import choose_device
+from compo_pipeline.core.records import Caption
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import compare_run, score_models
@@ -22,16 +24,14 @@ from compo_pipeline.evaluation.slices import ItemSlices, scored_items
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.run.compute import choose_device
-from compo_pipeline.storage.records import Caption
-from compo_pipeline.tracking import runs as store
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions import versions
-from compo_pipeline.versions.evidence import Evidence, write_evidence
-from compo_pipeline.versions.reference import write_reference
-from compo_pipeline.versions.registration import register
-from compo_pipeline.versions.settings import RegistrationSettings
-from compo_pipeline.versions.verification import load_base, verified
+from compo_pipeline.registry import runs as store
+from compo_pipeline.registry import versions
+from compo_pipeline.registry.evidence import Evidence, write_evidence
+from compo_pipeline.registry.reference import write_reference
+from compo_pipeline.registry.registration import register
+from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
+from compo_pipeline.registry.verification import load_base, verified
 
 
 def rescore_version(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compo_pipeline.presentation.promotion_page import MARKDOWN, PAGE, promotion_page
-from compo_pipeline.presentation.tables import show
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.tracking.runs import connect
-from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.promotion import roll_back
-from compo_pipeline.versions.settings import PromotionSettings, RegistrationSettings
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.pages.promotion_page import MARKDOWN, PAGE, promotion_page
+from compo_pipeline.pages.tables import show
+from compo_pipeline.registry.promotion import roll_back
+from compo_pipeline.registry.runs import connect
+from compo_pipeline.registry.settings import PromotionSettings, RegistrationSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 
 def roll_back_champion(

@@ -13,18 +13,18 @@ import pandas as pd
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.places import Paths
-from compo_pipeline.configuration.settings import SettingsError, plain
+from compo_pipeline.core.files import read_json_or_none, write_json
+from compo_pipeline.core.places import Paths
+from compo_pipeline.core.records import Caption, Foil
+from compo_pipeline.core.settings import SettingsError, plain
+from compo_pipeline.core.tables import Splits, held_out_note, training_rows
 from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, choose_ratio, mix
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.storage.files import read_json_or_none, write_json
-from compo_pipeline.storage.records import Caption, Foil
-from compo_pipeline.storage.tables import Splits, held_out_note, training_rows
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.run_log import LiveCurves
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.run_log import LiveCurves
 from compo_pipeline.training import launch
 from compo_pipeline.training.checkpoint import Progress
 from compo_pipeline.training.fingerprint import fingerprint_of

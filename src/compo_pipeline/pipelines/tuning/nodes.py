@@ -8,25 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.comparison.cells import CellSet, load_runs, run_cells
-from compo_pipeline.configuration import variants
-from compo_pipeline.configuration.places import Paths
-from compo_pipeline.configuration.settings import SettingsError, leaves, parse, plain
+from compo_pipeline.core import variants
+from compo_pipeline.core.files import record_json
+from compo_pipeline.core.hashing import hash_of
+from compo_pipeline.core.places import Paths
+from compo_pipeline.core.provenance import CommandOptions, Site
+from compo_pipeline.core.records import Caption, Foil
+from compo_pipeline.core.settings import SettingsError, leaves, parse, plain
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.methods.registry import build
-from compo_pipeline.presentation.study_page import CONFIRMATION, PAGE, study_page
-from compo_pipeline.presentation.tables import show
-from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.files import record_json
-from compo_pipeline.storage.hashing import hash_of
-from compo_pipeline.storage.records import Caption, Foil
-from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.run_log import RunLog
+from compo_pipeline.pages.study_page import CONFIRMATION, PAGE, study_page
+from compo_pipeline.pages.tables import show
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.tuning import results, selection
+from compo_pipeline.tuning.cells import CellSet, load_runs, run_cells
 from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.settings import TuningSettings
 from compo_pipeline.tuning.space import Space, read, searchable

@@ -9,14 +9,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from compo_pipeline.datasets.quality import caption_form, caption_language, quarantine
-from compo_pipeline.datasets.quality.caption_language import refuse_unknown
-from compo_pipeline.datasets.quality.quarantine import valid_captions
-from compo_pipeline.datasets.quality.settings import DataValidationSettings
+from compo_pipeline.core.records import Caption, Fact, Rejected
+from compo_pipeline.core.tables import Table
+from compo_pipeline.data.quality import caption_form, caption_language, quarantine
+from compo_pipeline.data.quality.caption_language import refuse_unknown
+from compo_pipeline.data.quality.quarantine import valid_captions
+from compo_pipeline.data.quality.settings import DataValidationSettings
 from compo_pipeline.language.parsing import load_once
-from compo_pipeline.presentation.data_docs import data_docs
-from compo_pipeline.storage.records import Caption, Fact, Rejected
-from compo_pipeline.storage.tables import Table
+from compo_pipeline.pages.data_docs import data_docs
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def validate_facts(
     Returns:
         Quarantine (unparseable records first), the summary by rule, the Data Docs.
     """
-    from compo_pipeline.datasets.quality import suite  # Great Expectations: five seconds
+    from compo_pipeline.data.quality import suite  # Great Expectations: five seconds
 
     frame = Table.of(facts, Fact).to_arrow().to_pandas()
     with TemporaryDirectory() as folder:

@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.datasets.annotations import read
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.core.annotations import Annotations
+from compo_pipeline.core.engines import PrepareSettings
+from compo_pipeline.core.records import Annotation, Caption, Counterfactual, Parse
+from compo_pipeline.core.table_files import Parts
+from compo_pipeline.core.tables import Splits, Table, training_rows
+from compo_pipeline.data.annotations import read
+from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.language.parsing import CaptionParser, load_once, name_and_version
 from compo_pipeline.methods import registry
 from compo_pipeline.methods import views as epochs
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.views import ViewSettings
-from compo_pipeline.presentation.views_page import views_page
-from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.storage.annotations import Annotations
-from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, Parse
-from compo_pipeline.storage.table_files import Parts
-from compo_pipeline.storage.tables import Splits, Table, training_rows
+from compo_pipeline.pages.views_page import views_page
 
 
 def parse_captions(

@@ -11,18 +11,18 @@ import pandas as pd
 
 from compo_pipeline.benchmarks import loading
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.core.provenance import Site
+from compo_pipeline.core.records import Caption, Foil
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.analysis.wise_ft import RATIOS, load_ends, sweep
 from compo_pipeline.evaluation.evaluate import loaders
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.presentation import wise_ft_page as page
-from compo_pipeline.presentation.pages import links
-from compo_pipeline.presentation.tables import show
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.records import Caption, Foil
-from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.pages import wise_ft_page as page
+from compo_pipeline.pages.pages import links
+from compo_pipeline.pages.tables import show
+from compo_pipeline.registry import runs as tracking
 from compo_pipeline.tuning.selection import study_items
 
 log = logging.getLogger(__name__)

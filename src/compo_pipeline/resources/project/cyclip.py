@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import NonNegativeFloat
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.core.settings import settings
 from compo_pipeline.losses import contrastive
 from compo_pipeline.methods.clip import Clip, ClipObjective, PairBatch
 from compo_pipeline.methods.contract import Encoder, LossTerms, Term

@@ -1,0 +1,232 @@
+"""Object storage: folders at fsspec URLs that are read like local ones.
+
+A folder at a URL has a mirror, a local folder of the same layout: that of `s3://bucket/coco` is
+`<remote.cache>/s3:/bucket/coco`. `refresh` lists the objects once: the mirror gets a sparse file of
+each one's size, which nobody may read. Its modification time is a hash of the object's ETag, so a
+changed object shows as a changed file does. `open_file` downloads an object into a file that is
+named after URL, size and time, and appears when it is complete. Where the cache would exceed its
+size, the least recently used of these files are removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from compo_pipeline.core.files import atomic_file, size_and_time
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.settings import PlainError, masked, pip_install
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://[^/].*")
+_MIRROR = re.compile(r"((?:.*?/)?)([a-z][a-z0-9+.-]+):/(.+)")
+# What tells one version of an object from another, by the names of fsspec's file systems.
+_VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", "created")
+LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # by the URL's protocol
+_LONGEST = 255  # bytes of a file's name
+_CONTENTS = ".contents"
+
+_free: dict[Path, int] = {}  # bytes that this process may add to a cache before it looks again
+
+log = logging.getLogger(__name__)
+
+
+class RemoteError(PlainError):
+    """Exception: object storage cannot be used; no OSError, which would quarantine the image."""
+
+    def __init__(self, message: str) -> None:
+        # Of an error in a loader's process, torch puts the traceback before the message.
+        own = message.rpartition(f"{type(self).__name__}: ")[2]
+        super().__init__(" ".join(own.split()))
+
+
+def is_url(value: Any) -> bool:
+    """Whether the value of a setting is the URL of object storage, such as `s3://bucket/folder`."""
+    return isinstance(value, str) and _URL.fullmatch(value) is not None
+
+
+def mirror(url: str, cache: Path) -> Path:
+    """Path of the folder in a cache that mirrors the objects below a URL; downloads nothing."""
+    protocol, _, place = url.partition("://")
+    return cache / f"{protocol}:" / place
+
+
+def cache_and_url(path: Path) -> tuple[Path, str] | None:
+    """Cache folder and URL that a path in a mirror folder stands for; None for other paths."""
+    text = str(path)
+    found = _MIRROR.fullmatch(text) if ":/" in text else None
+    return (Path(found[1]), f"{found[2]}://{found[3]}") if found else None
+
+
+def refresh(folder: Path) -> None:
+    """List the objects below a mirror's URL, and create a placeholder file for each object.
+
+    Raises:
+        RemoteError: the storage cannot be reached, or refuses.
+        OSError: there is no object, or no file of its name can be made.
+    """
+    from filelock import FileLock
+
+    located = cache_and_url(folder)
+    assert located is not None, f"{folder} is no mirror"
+    cache, url = located
+    with filesystem(url) as (files, root):
+        infos = files.find(root, detail=True)
+        files.invalidate_cache()
+    objects = {
+        name.removeprefix(root).removeprefix("/"): info
+        for name, info in infos.items()
+        if info["type"] == "file" and not name.endswith("/")
+    }
+    if not objects:
+        raise FileNotFoundError(errno.ENOENT, "there is no object below this URL", masked(url))
+    if any(info["size"] is None for info in objects.values()):
+        raise RemoteError(f"{url}: this storage lists no sizes")
+    log.info("%s: %d objects", masked(url), len(objects))
+    folders = {str(parent) for name in objects for parent in PurePosixPath(name).parents}
+    unusable = {name for name in objects if name in folders or not _is_file_name(name)}
+    if unusable:
+        text = "%s: %d objects have names that no file can have, such as %r: they are left out"
+        log.warning(text, masked(url), len(unusable), min(unusable))
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / ".lock"):
+        _remove_unlisted(folder, objects.keys() - unusable)
+        for name in objects.keys() - unusable:
+            _add_placeholder(folder / name, objects[name]["size"], version_of(objects[name]))
+
+
+def _is_file_name(key: str) -> bool:
+    parts = key.split("/")
+    return (
+        not {"", ".", ".."} & set(parts) and len(max(map(os.fsencode, parts), key=len)) <= _LONGEST
+    )
+
+
+def _remove_unlisted(folder: Path, names: Collection[str]) -> None:
+    """Remove a mirror's files that are not among the given names, and empty folders."""
+    for place, _, files in os.walk(folder, topdown=False):
+        for file in files:
+            path = Path(place, file)
+            if str(path.relative_to(folder)) not in names:
+                path.unlink()
+        with suppress(OSError):  # not empty
+            Path(place).rmdir()
+
+
+def _add_placeholder(path: Path, size: int, version: int) -> None:
+    """Create a sparse file of an object's size and version, unless there is one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or size_and_time(path) != (size, version):
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, mode=0), "wb") as file:
+            file.truncate(size)
+        os.utime(path, ns=(version, version))
+
+
+def version_of(info: Mapping[str, Any]) -> int:
+    """Version of an object: a hash of its ETag or the like, as a time in ns that files can have."""
+    named = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
+    return digest(named) % 2**31 * 10**9  # some file systems store seconds
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file for reading; a mirrored file is downloaded first, unless it is in the cache.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+        RemoteError: the storage cannot be reached, or refuses; or the cache is too small.
+    """
+    located = cache_and_url(path)
+    if located is None:
+        return path.open("rb")
+    cache, url = located
+    listed = size_and_time(path)
+    content = cache / _CONTENTS / f"{digest(url, *listed):016x}"
+    while True:  # another process may remove what was downloaded
+        with suppress(FileNotFoundError):
+            file = content.open("rb")
+            with suppress(PermissionError):  # in a cache that another user filled
+                os.utime(file.fileno())
+            return file
+        _download(url, listed, content)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read the content of a local or mirrored file; raises the errors that `open_file` raises."""
+    with open_file(path) as file:
+        return file.read()
+
+
+def _download(url: str, listed: tuple[int, int], content: Path) -> None:
+    """Download an object of the listed size and version, unless another process does it."""
+    from filelock import FileLock
+
+    content.parent.mkdir(exist_ok=True)
+    with FileLock(content.with_name(f".lock-{content.name[:2]}")):
+        if content.exists():
+            return
+        _make_room(content.parent, listed[0])
+        with filesystem(url) as (files, key), atomic_file(content) as temporary:
+            files.get_file(key, str(temporary))
+            files.invalidate_cache(key)
+            if (temporary.stat().st_size, version_of(files.info(key))) != listed:
+                raise RemoteError(f"{url}: it has changed since this run listed it; run again")
+
+
+def _make_room(contents: Path, size: int) -> None:
+    """Free space for a file in a cache by removing the least recently used files.
+
+    Each process looks again after a thirtieth of the limit, so several may exceed it by as much.
+    """
+    limit = int(os.environ.get(LIMIT, 50 * 10**9))
+    if size > limit:
+        raise RemoteError(
+            f"remote.cache_gb: expected at least {size / 10**9:.3g}, the size of an object, got "
+            f"{limit / 10**9:.3g}"
+        )
+    free = _free.get(contents, 0)
+    if free < size:
+        free = max(size, limit // 30)
+        held = []
+        for file in contents.glob("[!.]*"):
+            with suppress(FileNotFoundError):
+                status = file.stat()
+                held.append((status.st_mtime_ns, status.st_size, file))
+        surplus = sum(bytes_ for _, bytes_, _ in held) + free - limit
+        for _, bytes_, file in sorted(held):
+            if surplus > 0:
+                file.unlink(missing_ok=True)
+                surplus -= bytes_
+    _free[contents] = free - size
+
+
+@contextmanager
+def filesystem(url: str) -> Iterator[tuple[Any, str]]:
+    """Yield the fsspec file system of a URL and the path in it; errors become one-line messages.
+
+    Raises:
+        FileNotFoundError: there is no such object or bucket.
+        RemoteError: anything else.
+    """
+    from fsspec.core import url_to_fs
+
+    try:
+        yield url_to_fs(url)
+    except FileNotFoundError as error:
+        reason = error.strerror or "there is no such object or bucket"
+        raise FileNotFoundError(errno.ENOENT, reason, masked(url)) from error
+    except PlainError:
+        raise
+    except ImportError as error:
+        extra = _EXTRAS.get(url.partition("://")[0])
+        raise RemoteError(f"{url}: {pip_install(extra) if extra else error}") from error
+    except Exception as error:
+        # Each storage has errors of its own: of connections, credentials, packages, bad names.
+        raise RemoteError(f"{url}: {error} ({type(error).__name__})") from error

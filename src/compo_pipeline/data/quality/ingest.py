@@ -1,0 +1,416 @@
+"""Ingest: from the records of a source to caption rows, facts, a report and a manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import logging
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compo_pipeline.core.engines import LOCAL, PrepareSettings
+from compo_pipeline.core.hashing import file_hash
+from compo_pipeline.core.records import Caption, Fact, Rejected, schema
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.table_files import PART
+from compo_pipeline.core.tables import CARVED, HELD_OUT, Table, codes
+from compo_pipeline.data.images.decoding import DecodedImage
+from compo_pipeline.data.quality import images
+from compo_pipeline.data.quality.caption_form import distinct_texts, first_sentences
+from compo_pipeline.data.quality.held_out import carve, content_of, surplus
+from compo_pipeline.data.quality.preparation import Preparation
+from compo_pipeline.data.quality.quarantine import most_frequent
+from compo_pipeline.data.quality.settings import IngestSettings
+from compo_pipeline.data.readers.record import (
+    NOT_BAD,
+    NOT_DOWNLOADED,
+    RawCaption,
+    SourceError,
+)
+from compo_pipeline.data.settings import SampleSettings
+
+log = logging.getLogger(__name__)
+
+
+class Ingested(NamedTuple):
+    """Results of ingest: caption rows, measurements, unparseable records, report and manifest."""
+
+    captions: Table[Caption]
+    facts: Table[Fact]
+    unparseable: list[Rejected]
+    report: dict[str, Any]
+    manifest: dict[str, Any]
+
+
+class Replacement(Protocol):
+    """Interface of captions that replace the captions of a source, such as recaptions."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the replacing captions, which becomes part of the data's hash."""
+
+    def replaced(self, records: Iterable[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
+        """Yield the records with replaced captions; reject a record that has no replacement."""
+
+    def report(self) -> dict[str, int]:
+        """Numbers of replaced records, for the ingest report."""
+
+
+def ingest(
+    records: Mapping[str, Iterable[RawCaption | Rejected]],
+    source: Mapping[str, Any],
+    settings: IngestSettings,
+    samples: Mapping[str, SampleSettings],
+    trains: str,
+    engine: PrepareSettings = LOCAL,
+    held_out: int = 0,
+    captions: Replacement | None = None,
+) -> Ingested:
+    """Sample the records of all sources, clean their captions and measure their images.
+
+    Images of equal bytes in several sources have one `image_id`, so that a batch shows one of them
+    and retrieval asks for any. Rows and measurements are in unnamed files beside the journal until
+    they are saved.
+
+    Args:
+        records: what the readers yield, by source; read twice where rows are held out of a sample.
+        source: the result of `compo_pipeline.data.readers.locate`.
+        settings: how to prepare and measure.
+        samples: which records are used, by source.
+        trains: the split that rows are carved out of.
+        engine: measures images.
+        held_out: images whose rows do not train: of those that samples leave, of each source an
+            equal part in whole ones, else carved out of the training rows.
+        captions: take the place of the records' own; None for none.
+    """
+    spare = held_out_per_source(held_out, len(records))
+    chosen = {name: used_records(own, samples[name], spare) for name, own in records.items()}
+    sampled = {name: found for name, (_, found) in chosen.items() if found is not None}
+    used = chain.from_iterable(own for own, _ in chosen.values())
+    preparation = Preparation(settings.sentences)
+    root, splits = Path(source["root"]), source["splits"]
+    unparseable: list[Rejected] = []
+    words = Words()
+    if captions is not None:
+        used = chain(captions.replaced(used))
+    folder = settings.journal and settings.journal.parent
+    prepared = _caption_rows(used, source.get("format", ""), preparation, words, unparseable)
+    rows = Table.spilled(prepared, Caption, folder)
+    _require_rows(rows, splits, unparseable)
+    measured = Table.spilled(_measured_images(rows, root, settings, engine), DecodedImage, folder)
+    shown = measured.take(rows.codes("image"))
+    rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
+    if held_out:
+        rows = carve(rows, measured, trains, held_out)
+    facts = facts_of(rows, words, measured, [HELD_OUT, *splits, CARVED])
+    errors = Counter(
+        error.partition(":")[0] for error in measured.column("error").to_pylist() if error
+    )
+    recaptions = None if captions is None else captions.report()
+    left = {
+        "data.sample.rows": sum(each["left_out"] for each in sampled.values()),
+        "recaption.captioner": (recaptions or {}).get("merged", 0),
+    }
+    counts = _record_counts(rows, unparseable, left)
+    report = {
+        "records": counts,
+        "rows": len(rows),
+        "rows_by_split": _rows_by(rows, "split"),
+        "unparseable": sum(entry.rule not in NOT_BAD for entry in unparseable),
+        "images": len(measured),
+        "images_unreadable": dict(sorted(errors.items())),
+        "downloads": _download_counts(counts["source"], unparseable),
+        "sample": (sampled if len(records) > 1 else next(iter(sampled.values()), None)) or None,
+        "recaptions": recaptions,
+        "distinct_texts": distinct_texts(rows),
+        **preparation.report(),
+    }
+    if len(records) > 1:
+        rows, shared = _with_shared_images(rows, facts)
+        report |= {"rows_by_source": _rows_by(rows, "source"), "images_of_several_sources": shared}
+        for names, count in shared.items():
+            log.warning("%d images are the same in the sources %s.", count, names)
+    fingerprint = "" if captions is None else captions.fingerprint
+    manifest = manifest_of(root, chain.from_iterable(splits.values()), measured, fingerprint)
+    return Ingested(rows, facts, unparseable, report, manifest)
+
+
+def _rows_by(rows: Table[Caption], column: str) -> dict[str, int]:
+    """Numbers of rows by the value of a column."""
+    counts = rows.column(column).value_counts().to_pylist()
+    return {each["values"]: each["counts"] for each in counts}
+
+
+def _with_shared_images(
+    rows: Table[Caption], facts: Table[Fact]
+) -> tuple[Table[Caption], dict[str, int]]:
+    """Rows with one `image_id` for equal images of several sources, and counts of such images.
+
+    The id is that of the image's first row; the counts are by the names of the sources.
+    """
+    import pyarrow as pa
+
+    content, owners = codes(facts.column("image_hash")).astype(np.int64), rows.codes("source")
+    readable = np.asarray(facts.column("decode_error").is_null())
+    names = rows.column("source").unique().to_pylist()
+    pairs = np.unique(content[readable] * len(names) + owners[readable])
+    images, starts, counts = np.unique(pairs // len(names), return_index=True, return_counts=True)
+    shared = images[counts > 1]
+    found: Counter[str] = Counter()
+    for start, count in zip(starts[counts > 1], counts[counts > 1], strict=True):
+        found[", ".join(names[pair % len(names)] for pair in pairs[start : start + count])] += 1
+    first = np.unique(content, return_index=True)[1][content]
+    places = np.where(readable & np.isin(content, shared), first, np.arange(len(rows)))
+    return rows.with_columns(image_id=rows.column("image_id").take(pa.array(places))), dict(found)
+
+
+def _require_rows(
+    rows: Table[Caption], splits: Iterable[str], unparseable: Sequence[Rejected]
+) -> None:
+    """Raise an error for a split of which no record can be used, with the most frequent reason.
+
+    Raises:
+        SourceError: there is one.
+    """
+    there = rows.column("split").unique().to_pylist()
+    for split in splits:
+        own = [each for each in unparseable if f"/{split}-" in f"/{each.sample_id}"] or unparseable
+        if own and split not in there:
+            raise SourceError(
+                f"data.splits.{split}: none of its records can be used; {most_frequent(own)}"
+            )
+
+
+def _record_counts(
+    rows: Table[Caption], unparseable: Sequence[Rejected], left_out: Mapping[str, int]
+) -> dict[str, Any]:
+    """Numbers of the source's records, of those used, rejected by rule, and left out by setting."""
+    rejected = Counter(each.rule for each in unparseable)
+    left = sum(left_out.values())
+    total = len(rows) + len(unparseable) + left
+    reasons = ", ".join(f"{name} {n}" for name, n in (rejected | Counter(left_out)).items() if n)
+    text = "Records: %d in the source = %d used + %d rejected + %d left out%s"
+    log.info(text, total, len(rows), len(unparseable), left, reasons and f" ({reasons})")
+    return {
+        "source": total,
+        "used": len(rows),
+        "rejected": dict(rejected),
+        "left_out": {name: count for name, count in left_out.items() if count},
+    }
+
+
+def _caption_rows(
+    records: Iterable[RawCaption | Rejected],
+    source: str,
+    preparation: Preparation,
+    words: Words,
+    unparseable: list[Rejected],
+) -> Iterator[Caption]:
+    """Yield caption rows without image sizes; append rejected records to `unparseable`.
+
+    `source` is that of records which name none.
+    """
+    for record in records:
+        if isinstance(record, Rejected):
+            unparseable.append(record)
+            continue
+        counted = preparation.sentences(record)
+        if counted:
+            words.add(len(counted), [count for _, count in counted])
+        else:
+            words.add(0, preparation.own_words(record))
+        yield Caption(
+            sample_id=record.sample_id,
+            image_id=record.image_id,
+            image=record.image,
+            width=0,  # until the image is measured
+            height=0,
+            sentences=tuple(sentence for sentence, _ in counted),
+            source=record.source or source,
+            split=record.split,
+        )
+
+
+def _measured_images(
+    rows: Table[Caption], root: Path, settings: IngestSettings, engine: PrepareSettings
+) -> Iterator[DecodedImage]:
+    """Yield the measurement of each distinct image, in the order of the rows."""
+    paths = rows.column("image").unique()
+    for start in range(0, len(paths), images.AT_ONCE):
+        some = paths.slice(start, images.AT_ONCE).to_pylist()
+        yield from images.measure(root, some, settings, engine).values()
+
+
+def held_out_per_source(held_out: int, sources: int) -> int:
+    """Number of held-out images per source: an equal share of all, rounded up."""
+    return -(-held_out // sources)
+
+
+def used_records(
+    records: Iterable[RawCaption | Rejected], sample: SampleSettings, held_out: int
+) -> tuple[Iterable[RawCaption | Rejected], dict[str, Any] | None]:
+    """Sampled and held-out records of a source, and the sample's entry of the ingest report.
+
+    Args:
+        records: all; read twice where rows are held out of a sample.
+        sample: which are drawn.
+        held_out: images whose rows are held out, of those that the sample leaves.
+    """
+    if sample.rows is None:
+        return records, None
+    drawn, report = draw_sample(records, sample)
+    left = surplus(records, drawn, sample.split, held_out) if held_out else []
+    report["left_out"] = report["records"] - report["taken"] - len(left)
+    return [*drawn, *left], report
+
+
+def draw_sample(
+    records: Iterable[RawCaption | Rejected], settings: SampleSettings
+) -> tuple[list[RawCaption | Rejected], dict[str, Any]]:
+    """Seeded random sample of one split's records, with all records of other splits.
+
+    The hash of a record's id is its rank, so neither the order of the files nor added records
+    change which of two others is preferred.
+
+    Returns:
+        The records in their order, and the entry of the ingest report.
+    """
+    assert settings.rows is not None
+    seen = 0
+    passed: list[tuple[int, RawCaption | Rejected]] = []
+    # Max-heap by rank: the first entry is the next to be dropped.
+    drawn: list[tuple[int, int, RawCaption]] = []
+    for place, record in enumerate(records):
+        if isinstance(record, Rejected) or record.split != settings.split:
+            passed.append((place, record))
+            continue
+        seen += 1
+        candidate = (-digest(settings.seed, record.sample_id), -place, record)
+        if len(drawn) < settings.rows:
+            heapq.heappush(drawn, candidate)
+        elif candidate > drawn[0]:
+            heapq.heapreplace(drawn, candidate)
+    passed += [(-place, record) for _, place, record in drawn]
+    report = {"split": settings.split, "seed": settings.seed}
+    report |= {"records": seen, "taken": len(drawn)}
+    return [record for _, record in sorted(passed, key=lambda entry: entry[0])], report
+
+
+class Words:
+    """Numbers of sentences, and of words of the shortest and longest sentence, of each row.
+
+    Of a row without a fit sentence the words are those of its own, so that it is known why.
+    """
+
+    def __init__(self) -> None:
+        self.sentences, self.least, self.most = array("i"), array("i"), array("i")
+
+    def add(self, sentences: int, counts: Sequence[int]) -> None:
+        """Append a row's number of sentences, and the least and largest of its word counts."""
+        self.sentences.append(sentences)
+        self.least.append(min(counts, default=0))
+        self.most.append(max(counts, default=0))
+
+
+def facts_of(
+    captions: Table[Caption], words: Words, images: Table[DecodedImage], splits: Sequence[str]
+) -> Table[Fact]:
+    """Table of measurements (`Fact`), one per caption row, with duplicates and leaks marked.
+
+    Of rows that repeat each other within a split the first is clean. An image in several splits
+    belongs to the last of them: held-out data keep their images, and the earlier rows leak.
+
+    Args:
+        captions: the rows.
+        words: of each row's sentences.
+        images: measurements, in the order in which the rows name the images first.
+        splits: all splits, the held-out ones last.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    image = captions.codes("image")
+    shown = images.take(image)
+    content = content_of(captions, images)
+    split_names = captions.column("split")
+    rank = np.asarray(pc.index_in(split_names, value_set=pa.array(splits)), dtype=np.int64)
+    last = np.zeros(len(images), np.int64)
+    np.maximum.at(last, content, rank)
+    texts = codes(first_sentences(captions))
+    pairs = (content * (texts.max(initial=0) + 1) + texts) * len(splits) + rank
+    columns = {
+        "row": np.arange(len(captions)),
+        "sample_id": captions.column("sample_id"),
+        "image": captions.column("image"),
+        "split": split_names,
+        "image_hash": shown.column("sha256"),
+        "decode_error": shown.column("error"),
+        "width": shown.column("width"),
+        "height": shown.column("height"),
+        "sentences": np.array(words.sentences, np.int64),
+        "least_words": np.array(words.least, np.int64),
+        "most_words": np.array(words.most, np.int64),
+        "repeats_id": _is_repeated(captions.codes("sample_id")),
+        "repeats_pair": _is_repeated(pairs),
+        "leaks": rank < last[content],
+    }
+    return Table(Fact, pa.table(columns, schema=schema(Fact)))
+
+
+def _is_repeated(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """Mask [n] of the values that also occur at an earlier index."""
+    repeats = np.ones(len(values), bool)
+    repeats[np.unique(values, return_index=True)[1]] = False
+    return repeats
+
+
+def manifest_of(
+    root: Path, annotations: Iterable[str], images: Table[DecodedImage], captions: str = ""
+) -> dict[str, Any]:
+    """Manifest of the data: a hash of all annotation files and images, with their counts.
+
+    Args:
+        root: folder of the data.
+        annotations: files below it.
+        images: measurements.
+        captions: hash of captions that are in no file of the source; empty where there are none.
+
+    Returns:
+        data_hash (sha256 over the sorted paths and hashes), count, bytes, and the annotation
+        files; the hashes of the images are in `facts`.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    files = {name: file_hash(root / name) for name in sorted(annotations)}
+    there = images.where(np.asarray(pc.not_equal(images.column("sha256"), ""), dtype=bool))
+    size = sum((root / name).stat().st_size for name in files)
+    size += pc.sum(there.column("bytes")).as_py() or 0
+    listed = pa.schema([("name", pa.string()), ("sha256", pa.string())])
+    own = pa.table([list(files), list(files.values())], schema=listed)
+    shown = pa.table([there.column("path"), there.column("sha256")], schema=listed)
+    every = pa.concat_tables([own, shown]).sort_by("name")
+    listing = hashlib.sha256()
+    for batch in every.to_batches(max_chunksize=PART):
+        for name, sha256 in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            listing.update(f"{sha256}  {name}\n".encode())
+    listing.update(captions.encode())
+    return {"data_hash": listing.hexdigest(), "count": len(every), "bytes": size, "files": files}
+
+
+def _download_counts(records: int, unparseable: list[Rejected]) -> dict[str, float]:
+    """Number of a source's images that failed to download, and share of images downloaded."""
+    failed = sum(entry.rule == NOT_DOWNLOADED for entry in unparseable)
+    share = 1 - failed / records if records else 0.0
+    if failed:
+        log.warning(
+            "%d of %d images failed to download: %.1f%% exist", failed, records, 100 * share
+        )
+    return {"failed": failed, "share": share}

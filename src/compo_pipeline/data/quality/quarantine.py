@@ -1,0 +1,246 @@
+"""Quarantine: the bad rows with their reasons, and a limit on their share."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compo_pipeline.core.records import Caption, Rejected
+from compo_pipeline.core.settings import PlainError
+from compo_pipeline.core.tables import CARVED, HELD_OUT, Table
+from compo_pipeline.data.quality.settings import DataValidationSettings, RowRule
+from compo_pipeline.data.readers.record import NOT_BAD, UNPARSEABLE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_SHOWN = 20  # bad rows of a rule that results and errors name
+_OF_IMAGES = "decode_error"
+_FIX = "Fix the data"
+# By the column of a rule that no setting may lift: such rows are useless whatever the rules are.
+_REMEDIES = {
+    _OF_IMAGES: "Download the images that are missing or damaged and run the same command, which "
+    "measures no other image again",
+    "leaks": "Give each split images of its own, or name the same file for several splits "
+    "(data.splits), which data.shares divides",
+    "sentences": "Change ingest.sentences.least_words or ingest.sentences.most_words",
+}
+_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+
+
+class TooManyBadRows(PlainError, ValueError):
+    """Error: more records are bad than `validation.tolerated_share` allows."""
+
+
+def first_of_column(
+    broken: Mapping[str, Sequence[int]], rules: Mapping[str, RowRule]
+) -> dict[str, list[int]]:
+    """Rows that break each rule, without those that break an earlier rule of the same column.
+
+    One fault of a row is counted once: an image that is missing is not also one that does not
+    decode.
+    """
+    seen: dict[str, set[int]] = {}
+    found = {}
+    for name, rule in rules.items():
+        earlier = seen.setdefault(rule.column, set())
+        found[name] = [row for row in broken[name] if row not in earlier]
+        earlier.update(found[name])
+    return found
+
+
+def quarantined(
+    facts: pd.DataFrame, broken: Mapping[str, Sequence[int]], rules: Mapping[str, RowRule]
+) -> list[Rejected]:
+    """One quarantine entry per bad row, under the first rule that the row breaks.
+
+    The detail says what was found, what was expected, and which other rules the row breaks.
+
+    Args:
+        facts: one row per caption row, in order.
+        broken: per rule the numbers of the rows that break it.
+        rules: by name.
+    """
+    of_row: dict[int, list[str]] = {}
+    for name in rules:
+        for row in broken[name]:
+            of_row.setdefault(row, []).append(name)
+    entries = []
+    for values in facts.loc[facts["row"].isin(list(of_row))].to_dict("records"):
+        first, *others = of_row[values["row"]]
+        rule = rules[first]
+        means = f" ({rule.means})" if rule.means else ""
+        also = f"; also breaks {', '.join(others)}" if others else ""
+        entries.append(
+            Rejected(
+                row=values["row"],
+                sample_id=values["sample_id"],
+                image=values["image"],
+                rule=first,
+                detail=f"{rule.column} is {values[rule.column]!r}, expected {rule.expected}"
+                f"{means}{also}",
+            )
+        )
+    return entries
+
+
+def summary(
+    rows: int,
+    entries: Sequence[Rejected],
+    broken: Mapping[str, Sequence[int]],
+    settings: DataValidationSettings,
+    warnings: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Number of bad records, in total and by rule, for results and errors.
+
+    Records that were never downloaded, and images without a caption, are counted apart: they do not
+    use up the tolerated share.
+
+    Args:
+        rows: caption rows that were checked.
+        entries: quarantine, unparseable records included.
+        broken: per rule the numbers of the rows that break it.
+        settings: the rules.
+        warnings: of the captions as a whole.
+    """
+    absent = {rule: sum(entry.rule == rule for entry in entries) for rule in NOT_BAD}
+    unused = sum(absent.values())
+    images: dict[str, dict[str, None]] = {name: {} for name in settings.rules}
+    for entry in entries:
+        if entry.rule in images:
+            images[entry.rule].setdefault(entry.image)
+    unparseable = sum(entry.row < 0 for entry in entries) - unused
+    records, bad = rows + unparseable, len(entries) - unused
+    return {
+        "records": records,
+        "bad": bad,
+        "bad_share": bad / records if records else 0.0,
+        "tolerated_share": settings.tolerated_share,
+        "warnings": list(warnings),
+        UNPARSEABLE: unparseable,
+        "unparseable_example": next(
+            (
+                f"{entry.sample_id}: {entry.detail}"
+                for entry in entries
+                if entry.row < 0 and entry.rule not in NOT_BAD
+            ),
+            None,
+        ),
+        **absent,
+        "rules": {
+            name: {
+                "column": rule.column,
+                "expected": rule.expected,
+                "means": rule.means,
+                "broken_by": len(broken[name]),
+                "images": len(images[name]),
+                "image": next(iter(images[name]), None),
+                "rows": list(broken[name][:_SHOWN]),
+            }
+            for name, rule in settings.rules.items()
+        },
+    }
+
+
+def most_frequent(entries: Sequence[Rejected]) -> str:
+    """The most frequent reason of bad records, with one of them.
+
+    Details are alike that differ in numbers and quoted values alone.
+    """
+    kinds = [(entry.rule, _VALUES.sub("", entry.detail)) for entry in entries]
+    ((kind, count),) = Counter(kinds).most_common(1)
+    example = entries[kinds.index(kind)]
+    return f"{count} for the same reason, such as {example.sample_id}: {example.detail}"
+
+
+def valid_captions(
+    captions: Sequence[Caption], quarantine: Iterable[Rejected], result: Mapping[str, Any]
+) -> Table[Caption]:
+    """Caption rows that are not in quarantine, in their order.
+
+    Args:
+        captions: all rows.
+        quarantine: the bad rows.
+        result: the summary of the same validation.
+
+    Raises:
+        TooManyBadRows: more are bad than the settings tolerate, or all of them, or of a split.
+        ValueError: the result is of other rows.
+    """
+    checked = result["records"] - result[UNPARSEABLE]
+    if checked != len(captions):
+        raise ValueError(
+            f"{len(captions)} caption rows, but {checked} were validated: run ingest and "
+            "validation again"
+        )
+    refuse_too_many(result)
+    table, good = Table.of(captions, Caption), np.ones(len(captions), bool)
+    bad = [entry for entry in quarantine if entry.row >= 0]
+    good[[entry.row for entry in bad]] = False
+    valid = table.where(good)
+    there, left = (set(each.column("split").unique().to_pylist()) for each in (table, valid))
+    for split in sorted(there - left - {CARVED, HELD_OUT}):
+        reason = most_frequent([entry for entry in bad if table[entry.row].split == split])
+        raise TooManyBadRows(f"data.splits.{split}: none of its rows is valid; {reason}")
+    return valid
+
+
+def refuse_too_many(result: Mapping[str, Any]) -> None:
+    """Raise an error if more records are bad than `validation.tolerated_share` allows.
+
+    Raises:
+        TooManyBadRows: naming rules and rows, and where to look.
+    """
+    if result["records"] == 0:
+        raise TooManyBadRows(
+            "validation: the source holds no record whose image was downloaded; look at data.root"
+        )
+    if result["bad"] < result["records"] and result["bad_share"] <= result["tolerated_share"]:
+        return
+    lines = [
+        f"  validation.rules.{name} (expected {rule['column']} {rule['expected']}): "
+        f"{_describe_broken(rule)}" + (f": {rule['means']}" if rule["means"] else "")
+        for name, rule in result["rules"].items()
+        if rule["broken_by"]
+    ]
+    if result[UNPARSEABLE]:
+        example = result.get("unparseable_example")
+        such = f", such as {example}" if example else ""
+        lines.append(f"  {UNPARSEABLE}: {result[UNPARSEABLE]} records{such}")
+    lines += [f"  {warning}" for warning in result["warnings"]]
+    raise TooManyBadRows(
+        f"validation: {result['bad']} of {result['records']} records are bad "
+        f"({result['bad_share']:.1%}), validation.tolerated_share allows "
+        f"{result['tolerated_share']:.1%}:\n" + "\n".join(lines) + "\n"
+        f"Quarantine lists each with its reason, the Data Docs show them. {_advice(result)}"
+    )
+
+
+def _describe_broken(rule: Mapping[str, Any]) -> str:
+    """Text with the number of rows that break a rule, and examples of rows or images."""
+    if rule["column"] == _OF_IMAGES and rule.get("images"):
+        return f"{rule['broken_by']} rows of {rule['images']} images, such as {rule['image']}"
+    return f"{rule['broken_by']} rows, such as {', '.join(map(str, rule['rows']))}"
+
+
+def _advice(result: Mapping[str, Any]) -> str:
+    """Sentence on how to change data or settings so that the data pass the checks."""
+    broken = {name: rule for name, rule in result["rules"].items() if rule["broken_by"]}
+    ways = dict.fromkeys(_REMEDIES.get(rule["column"], _FIX) for rule in broken.values()) or {_FIX}
+    advice = "; or ".join(ways)
+    if optional := [name for name, rule in broken.items() if rule["column"] not in _REMEDIES]:
+        name = max(optional, key=lambda name: broken[name]["broken_by"])
+        advice += f"; or loosen or remove a rule (--params validation.rules.{name}=null)"
+    if result["bad"] == result["records"]:
+        return (
+            f"{advice}. Raising validation.tolerated_share does not help: no record is left to "
+            "train on."
+        )
+    share = math.ceil(100 * result["bad_share"]) / 100
+    return f"{advice}; or tolerate more (validation.tolerated_share={share:g})."

@@ -1,0 +1,273 @@
+"""Readers of sources, one module per format; they yield records without cleaning them.
+
+A record that cannot be read is yielded as rejected, with the reason. A new reader is a module with
+the functions of `record.Reader`, and one name in `READERS`; an installed package adds one by an
+entry point of the group `compo_pipeline.readers`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from compo_pipeline.core import archives
+from compo_pipeline.core.plugins import Registry
+from compo_pipeline.core.records import Rejected
+from compo_pipeline.core.settings import SettingsError, nearest
+from compo_pipeline.core.untrusted import listed
+from compo_pipeline.data.readers import auto, table
+from compo_pipeline.data.readers.auto import identified
+from compo_pipeline.data.readers.joined import CaptionJoin, caption_tables
+from compo_pipeline.data.readers.record import (
+    RawCaption,
+    Reader,
+    SourceError,
+    by_share,
+)
+from compo_pipeline.data.settings import DataSettings, SourceSettings
+
+READERS: Registry[Reader] = Registry(
+    "compo_pipeline.readers",
+    {
+        **{
+            name: f"{__name__}.{name}"
+            for name in (
+                *("coco_captions", "table", "folder"),
+                *("img2dataset", "webdataset", "image_parquet"),
+            )
+        },
+        **{
+            name: f"{__name__}.published:{name.upper()}"
+            for name in ("pixelprose", "cogvlm_laion", "neg_clip", "cc3m_coca", "dreamlip")
+        },
+    },
+)
+"""Readers by data.format."""
+
+_WITH_KEYS = ("webdataset", "image_parquet")  # whose records `data.captions` can be joined to
+# Whose files may have a column of splits, and which are divided by their readers for that reason.
+_DIVIDED = ("table", "pixelprose", "neg_clip", "dreamlip")
+
+# A key of `data` that a source has too.
+_KEY = re.compile(rf"(?<![\w/.])data\.({'|'.join(each.name for each in fields(SourceSettings))})\b")
+_VALUES = 8  # of a column of splits, in a message
+
+
+def reader(data: DataSettings) -> Reader:
+    """Reader of the configured data format; raise an error for an unknown format.
+
+    Raises:
+        SettingsError: there is none of that name.
+    """
+    if data.format not in READERS:
+        raise SettingsError(
+            f"data.format: unknown format '{data.format}'{nearest(data.format, READERS)} "
+            f"(known: {', '.join((auto.AUTO, *READERS))})"
+        )
+    if data.captions.file is not None and data.format not in _WITH_KEYS:
+        raise SettingsError(
+            f"data.captions.file: images of the format '{data.format}' have their captions beside "
+            f"them; expected null, or data.format one of {', '.join(_WITH_KEYS)}"
+        )
+    return READERS[data.format]
+
+
+def read(
+    data: DataSettings, report: dict[str, Any] | None = None
+) -> Iterator[RawCaption | Rejected]:
+    """Yield all records of a single source, split by split, in the order of its files.
+
+    Args:
+        data: of one source.
+        report: receives what was joined of `data.captions`, once all records are read.
+
+    Raises:
+        SourceError: a split cannot be read, or has no record.
+    """
+    data = identified(data)
+    reader(data)
+    records = chain.from_iterable(_some_records(data, split) for split in data.splits)
+    if data.captions.file is None:
+        yield from records
+        table.parsed_json.cache_clear()
+        return
+    join = CaptionJoin(data)
+    yield from join.captioned(records)
+    if report is not None:
+        report.update(join.report())
+
+
+def _some_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejected]:
+    """Yield the records of a split, of which there is one at least."""
+    try:
+        records = split_records(data, split)
+        if (first := next(records, None)) is None:
+            raise SourceError(_no_record(data, split))
+        yield first
+        yield from records
+    except SourceError as error:
+        raise SourceError(f"data.splits.{split}: {error}") from error
+
+
+def split_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejected]:
+    """Yield the records of one split, of one source whose format is not `auto`.
+
+    Paths of images are relative to the source's root. A source that serves several splits is
+    divided by `data.shares`, if it has no column of splits.
+    """
+    source = data.splits[split]
+    records = (_with_own_path(data.root, each) for each in reader(data).read(data, split, source))
+    return records if data.format in _DIVIDED else by_share(data, split, source, records)
+
+
+def _with_own_path(root: Path, record: RawCaption | Rejected) -> RawCaption | Rejected:
+    """The record, with its image's path as the folder or archive spells it, where it is there.
+
+    Absolute paths below the root become relative. macOS decomposes accents in the names of files.
+    """
+    image = record.image
+    if isinstance(record, Rejected) or (image.isascii() and not image.startswith("/")):
+        return record
+    own = image
+    if image.startswith("/"):
+        below = (os.path.relpath(image, folder) for folder in (root.absolute(), root.resolve()))
+        own = next((each for each in below if not each.startswith("..")), image)
+    forms = (own, *(unicodedata.normalize(form, own) for form in ("NFC", "NFD")))
+    own = next((form for form in forms if archives.is_there(root, form)), own)
+    return replace(record, image=own, image_id=record.image_id.replace(image, own))
+
+
+def read_source(
+    data: DataSettings, name: str, report: dict[str, Any] | None = None
+) -> Iterator[RawCaption | Rejected]:
+    """Yield all records of one of several sources, with its name in ids and folder in paths."""
+    part = data.parts[name]
+    folder = os.path.relpath(part.root, data.root)
+    records = read(part, report)
+    while True:
+        try:
+            record = next(records, None)
+        except SourceError as error:
+            raise SourceError(rename_source_keys(error.message, name)) from error
+        if record is None:
+            return
+        image = record.image
+        # A path that leads out of the source's root leads out of `data.root` as it is.
+        if image and not os.path.normpath(image).startswith(("..", "/")):
+            image = (PurePosixPath(folder) / image).as_posix()
+        sample_id = f"{name}/{record.sample_id}"
+        if isinstance(record, Rejected):
+            yield replace(record, sample_id=sample_id, image=image)
+        else:
+            image_id = f"{name}/{record.image_id}"
+            yield replace(record, sample_id=sample_id, image_id=image_id, image=image, source=name)
+
+
+@dataclass(frozen=True)
+class Records:
+    """Re-iterable records of a source, which are read anew from its files at each iteration."""
+
+    data: DataSettings
+    name: str | None = None
+    joined: dict[str, Any] = field(default_factory=dict, compare=False)
+    """What was joined of `data.captions`, after a reading of all."""
+
+    def __iter__(self) -> Iterator[RawCaption | Rejected]:
+        if self.name is None:
+            return read(self.data, self.joined)
+        return read_source(self.data, self.name, self.joined)
+
+
+def records_of(data: DataSettings) -> dict[str, Records]:
+    """Mapping from source name to the records of the source."""
+    if not data.sources:
+        return {data.format: Records(data)}
+    return {name: Records(data, name) for name in data.sources}
+
+
+def locate(data: DataSettings) -> dict[str, Any]:
+    """Find the files of all sources.
+
+    Returns:
+        root, the caption files of each split, and of a single source its format.
+
+    Raises:
+        SourceError: something is missing; the message names the YAML key to change.
+        SettingsError: there is no such format.
+    """
+    if not data.sources:
+        return locate_source(data)
+    splits: dict[str, list[str]] = {split: [] for split in data.split_names}
+    for name, part in data.parts.items():
+        folder = PurePosixPath(os.path.relpath(part.root, data.root))
+        try:
+            found = locate_source(part)["splits"]
+        except SourceError as error:
+            raise SourceError(rename_source_keys(error.message, name)) from error
+        for split, files in found.items():
+            splits[split] += [str(folder / file) for file in files]
+    return {"root": str(data.root), "splits": splits}
+
+
+def rename_source_keys(message: str, name: str) -> str:
+    """An error message with keys `data.<key>` renamed to `data.sources.<name>.<key>`."""
+    return _KEY.sub(rf"data.sources.{name}.\1", message)
+
+
+def locate_source(data: DataSettings) -> dict[str, Any]:
+    """Find the files of one source, as `locate` does."""
+    data = identified(data)
+    chosen = reader(data)
+    if not data.root.is_dir():
+        raise SourceError(
+            f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}); "
+            "set data.root to the folder that holds captions and images"
+        )
+    if not data.splits:
+        raise SourceError("data.splits is empty: name at least a split for training")
+    tables = caption_tables(data)
+    splits = {}
+    for split, source in data.splits.items():
+        try:
+            files = chosen.caption_files(data, source)
+        except SourceError as error:
+            raise SourceError(f"data.splits.{split}: {error}") from error
+        splits[split] = [str(path.relative_to(data.root)) for path in (*files, *tables)]
+    return {"format": data.format, "root": str(data.root), "splits": splits}
+
+
+def _no_record(data: DataSettings, split: str) -> str:
+    """Error about a split without a record.
+
+    Records that cannot be used are of the first split of their file.
+    """
+    source = data.splits[split]
+    first, *others = data.sharing(source)
+    files = listed([*map(str, reader(data).caption_files(data, source))]) or data.root / source
+    problem = f"{files} holds no record"
+    if data.format == "table" and others and (values := table.split_values(data, source)):
+        column, counts = next(iter(values.items()))
+        shown = ", ".join(f"{name} ({n})" for name, n in counts.most_common(_VALUES))
+        return (
+            f"{problem} of this split: its column {column} has {shown}, expected "
+            f"{', '.join((first, *others))} (validation, valid and dev are val, restval is "
+            "train); another column is named in data.columns.split, and "
+            f"data.splits.{split}=null leaves the split out"
+        )
+    records = list(split_records(data, first)) if others else []
+    bad = [record for record in records if isinstance(record, Rejected)]
+    if records and len(bad) == len(records):
+        such = f"{bad[0].sample_id}: {bad[0].detail}"
+        return f"{problem} that can be used; {len(bad)} cannot, such as {such}"
+    if not records:
+        return problem
+    return (
+        f"{problem} of this split; raise data.shares.{split}, or name the column that says each "
+        f"record's split in data.columns.split; data.splits.{split}=null leaves the split out"
+    )

@@ -1,0 +1,72 @@
+"""Settings of models that answer in words: a server of one, or a local folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+from compo_pipeline.core.settings import settings
+
+# Fields of an endpoint's request that have settings of their own, or must not be set.
+_RESERVED_FIELDS = frozenset(
+    {"model", "messages", "temperature", "max_tokens", "seed", "stream", "n"}
+)
+
+
+def _check_url(url: str) -> str:
+    """Validator: return the URL; refuse one that is not http(s), or has a query or fragment."""
+    parts = urlsplit(url)
+    complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    if not complete or parts.query or parts.fragment:
+        raise ValueError(f"expected http(s)://<host>/<path> without ? and #, got {url!r}")
+    return url
+
+
+@settings
+class EndpointSettings:
+    """Settings of an OpenAI-compatible server: address, model, limits, request parameters."""
+
+    url: Annotated[str, AfterValidator(_check_url)]
+    """address up to and without /chat/completions, such as "http://localhost:8000/v1"."""
+    model: Annotated[str, Field(min_length=1)]
+    """name of the model on the server."""
+    key_variable: str | None = None
+    """the environment variable that holds the API key; null: none is sent."""
+    temperature: NonNegativeFloat = 0.0
+    """of sampling; 0 is greedy."""
+    max_tokens: PositiveInt = 400
+    """most tokens of an answer."""
+    seeded: bool = True
+    """send a seed; false for servers that refuse one."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """further fields of the request's body, as the server names them."""
+    timeout: PositiveFloat = 60.0
+    """seconds for a request, from the connection to the end of its reply."""
+    connections: PositiveInt = 8
+    """requests under way at a time."""
+    max_requests: PositiveInt | None = None
+    """requests that a run sends at most, repeated ones included; it then stops, and the next run
+    goes on from the stored answers; null: no limit."""
+
+    def __post_init__(self) -> None:
+        """Further fields do not replace those of other settings."""
+        if taken := sorted(_RESERVED_FIELDS & self.more.keys()):
+            raise ValueError(f"more: {taken} cannot be set here")
+
+
+@settings
+class LocalSettings:
+    """Settings of a model in a local folder, loaded by transformers: folder, device, limits."""
+
+    folder: str
+    """config, weights (safetensors) and tokenizer or processor, as transformers saves them."""
+    max_tokens: PositiveInt = 400
+    """most tokens of an answer."""
+    batch_size: PositiveInt = 16
+    """questions that are asked together."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """of the weights; `auto` is as in the folder."""

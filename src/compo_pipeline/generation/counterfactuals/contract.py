@@ -1,0 +1,185 @@
+"""Interfaces of caption editors and image generators: requests in, answers out, in the same order.
+
+Both have a name, which the configuration uses, and a `settings_fingerprint`: a short hash of all
+that changes an answer apart from its request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from compo_pipeline.core.annotations import NO_ANNOTATIONS, Annotations
+from compo_pipeline.core.records import Caption, Parse
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# A negative changes the meaning of its caption, a positive keeps it.
+Role = Literal["negative", "positive"]
+
+
+@dataclass(frozen=True, slots=True)
+class EditRequest:
+    """A caption to edit, with its parse; `sentence` is its index among the sample's sentences."""
+
+    sample_id: str
+    sentence: int
+    role: Role
+    caption: str
+    parse: Parse
+
+
+@dataclass(frozen=True, slots=True)
+class EditedCaption:
+    """A caption after an edit that passed all checks; `detail` names the edit."""
+
+    text: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class EditFailure:
+    """Failure to edit a caption, with the reason."""
+
+    reason: str
+
+
+class CaptionEditor(Protocol):
+    """Interface of caption editors, which make one minimal edit of each given caption."""
+
+    @property
+    def name(self) -> str:
+        """Value of `counterfactuals.caption_editor` that selects this editor."""
+
+    @property
+    def settings_fingerprint(self) -> str:
+        """Hash of everything besides the captions that determines the edited texts."""
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether several processes may edit at once, since no server or model is shared."""
+
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
+        """Yield an edited caption or a failure for each request, in the requests' order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """A request to generate an image of an edited sentence.
+
+    Attributes:
+        sample_id: of the caption row whose sentence was edited.
+        sentence: index of the edited sentence.
+        role: "negative" or "positive".
+        text: the edited sentence, which the image should show.
+        image: file of the real image.
+        seed: of this image's own random numbers.
+    """
+
+    sample_id: str
+    sentence: int
+    role: str
+    text: str
+    image: Path
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFailure:
+    """Failure to generate an image, with the reason."""
+
+    reason: str
+
+
+def real_image(path: Path) -> Image | ImageFailure:
+    """Load the real image of an image request; a failure if it cannot be read."""
+    from compo_pipeline.data.images import decoding
+
+    try:
+        return decoding.load(path.parent, path.name, decoding.Limits(follow_symlinks=True))
+    except decoding.ImageError as error:
+        return ImageFailure(f"the real image: {error}")
+
+
+class ImageGenerator(Protocol):
+    """Interface of image generators, which make images of edited captions."""
+
+    @property
+    def name(self) -> str:
+        """Value of `counterfactuals.image_generator` that selects this generator."""
+
+    @property
+    def settings_fingerprint(self) -> str:
+        """Hash of everything besides the requests that determines the images.
+
+        Up to rounding.
+        """
+
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
+        """Yield an RGB image or a failure for each request, in the requests' order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Arguments, besides its settings, to create a caption editor or an image generator."""
+
+    seed: int
+    """`counterfactuals.seed`."""
+
+    captions: Sequence[Caption]
+    """The rows whose sentences are edited."""
+
+    root: Path
+    """Folder of the real images."""
+
+    state: Path
+    """Folder where the answers of language models are stored."""
+
+    generator_settings: Any
+    """Settings of the generator of the data, an object of its settings class; an empty mapping for
+    data that are not generated."""
+
+    annotations: Annotations = NO_ANNOTATIONS
+    """What a table of others says of these rows, for the caption editor `table`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditorEntry:
+    """Registry entry of a caption editor: settings class, factory path and requirements."""
+
+    settings: type
+    """Class of the settings under its name."""
+
+    path: str
+    """Import path of the function that opens it: settings, their YAML key (for errors) and an
+    `Opening` to a `CaptionEditor`."""
+
+    negatives_setting: str = ""
+    """Setting that lists the rules of the negatives; empty for an editor without such a list."""
+
+    parses: bool = True
+    """Whether it reads parses of the captions."""
+
+    format: str | None = None
+    """The data.format that it is for; None: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorEntry:
+    """Registry entry of an image generator: settings class, factory path and requirements."""
+
+    settings: type
+    """Class of the settings under its name."""
+
+    path: str
+    """Import path of the function that opens it: settings, their YAML key, an `Opening` and the
+    opened caption editor to an `ImageGenerator`."""
+
+    editor: str | None = None
+    """The caption editor whose edits it shows; None: any."""
+
+    format: str | None = None
+    """The data.format that it is for; None: any."""

@@ -1,0 +1,278 @@
+"""Captioners: a model behind an OpenAI-compatible endpoint, or in a local folder.
+
+Each answer is stored as it comes, under a key that covers the image's bytes, the prompt, the model,
+and all settings that change an answer.
+
+Shapes: B images of a batch, T tokens of the prompt, N new ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+
+from compo_pipeline.core import seeding
+from compo_pipeline.core.hashing import hash_of
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.stores import KeyValueStore
+from compo_pipeline.data.images import decoding
+from compo_pipeline.generation.chat.answers import SEEDS, Answer, dated
+from compo_pipeline.generation.chat.endpoint import Ask, Endpoint, NoAnswer, request_body
+from compo_pipeline.generation.chat.local import LocalModel, check_folder, is_cut
+from compo_pipeline.generation.chat.settings import EndpointSettings
+from compo_pipeline.generation.recaption.settings import (
+    KEY,
+    LocalCaptionerSettings,
+    RecaptionSettings,
+)
+from compo_pipeline.models.foreign import read_object
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MODEL = "a model of images and text"
+_LOCAL_KEY = f"{KEY}.transformers"
+_QUALITY = 90  # of the JPEG files that are sent
+# Model types by what they are asked: a chat, a beginning to continue, a task.
+_CHAT, _CONTINUED, _TASK = ("llava", "qwen2_vl", "qwen2_5_vl"), ("blip",), ("florence2",)
+TYPES = (*_CONTINUED, *_TASK, *_CHAT)
+_TASK_TEXT = "<MORE_DETAILED_CAPTION>"
+
+
+class Question(NamedTuple):
+    """An image for which a captioner is asked, with the key under which its answer is stored.
+
+    `content` is the hash of its bytes, and what else determines its pixels.
+    """
+
+    key: str
+    content: str
+    load: Callable[[], Image]
+
+    def image(self) -> Image:
+        """The loaded image.
+
+        Raises:
+            NoAnswer: it can no longer be read.
+        """
+        try:
+            return self.load()
+        except (decoding.ImageError, OSError) as error:
+            raise NoAnswer(f"the image cannot be read any more: {error}") from error
+
+
+def shown_image(root: Path, path: str, limits: decoding.Limits, side: int) -> Image:
+    """Load an image in RGB, upright, without metadata, resized to at most `side` pixels.
+
+    Raises:
+        ImageError: it can no longer be read.
+    """
+    from PIL import Image
+
+    image = decoding.load(root, path, limits)
+    # Bicubic takes 1.6 to 1.8 times as long, for images that the model makes smaller still.
+    image.thumbnail((side, side), Image.Resampling.BILINEAR, reducing_gap=1.5)
+    # Pillow would write a comment of the original into a copy's file.
+    image.info.clear()
+    return image
+
+
+class EndpointCaptioner:
+    """Captioner that sends images to a model on an OpenAI-compatible server.
+
+    Args:
+        settings: prompt and size of images.
+        own: of the endpoint.
+        state: folder of stored answers.
+    """
+
+    name: ClassVar[str] = "endpoint"
+
+    def __init__(self, settings: RecaptionSettings, own: EndpointSettings, state: Path) -> None:
+        self._settings, self._own = settings, own
+        self.model, self.prompt = own.model, settings.prompt
+        cache, key = state / "endpoint.sqlite", f"{KEY}.endpoint"
+        self._endpoint = Endpoint(own, key=key, seed=0, cache=cache)
+        self.answers = self._endpoint.answers
+
+    @property
+    def place(self) -> str:
+        """Text for the log with the server's host, and whether images leave this machine."""
+        most = self._own.max_requests
+        limit = "" if most is None else f", at most {most:,} in this run"
+        leave = "" if self._endpoint.is_local else ". The images leave this machine"
+        return f"requests to {self._endpoint.host} (model {self.model}{limit}){leave}"
+
+    def key(self, content: str) -> str:
+        """Key of an image's answer: hash of the image, its maximal size and the request."""
+        size = {"image": content, "max_side": self._settings.max_side}
+        return hash_of({**size, **self._request_body(content)})
+
+    def _request_body(self, content: str, *parts: Mapping[str, Any]) -> dict[str, Any]:
+        """JSON body of the request for an image; `parts` are the message's parts with the image."""
+        asked = {"type": "text", "text": self._settings.prompt}
+        seed = seeding.digest(0, content) % SEEDS
+        message = {"role": "user", "content": [*parts, asked]}
+        return request_body(self._own, [message], seed)
+
+    def ask(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
+        """Yield the answer to each question, in order.
+
+        Raises:
+            SettingsError: as of `Endpoint.each`.
+        """
+        yield from self._endpoint.each(self._ask_one, questions)
+
+    def _ask_one(self, ask: Ask, question: Question) -> Answer:
+        """Send an image with its prompt to the server."""
+        part = {"type": "image_url", "image_url": {"url": data_uri(question.image())}}
+        return ask(question.key, self._request_body(question.content, part))
+
+
+def data_uri(image: Image) -> str:
+    """Data URI of an image as a JPEG file without metadata."""
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=_QUALITY)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def check(folder: Path) -> str:
+    """Type of the model in a folder; raises an error if the type is not supported.
+
+    Raises:
+        SettingsError: it holds none of the known types, or asks for code of its own.
+    """
+    check_folder(folder, _LOCAL_KEY, MODEL)
+    kind = str(read_object(folder / "config.json").get("model_type"))
+    if kind not in TYPES:
+        raise SettingsError(
+            f"{_LOCAL_KEY}.folder: expected a model of the type {', '.join(TYPES)}, got {kind!r} "
+            f"(model_type in {folder / 'config.json'})"
+        )
+    return kind
+
+
+class LocalCaptioner:
+    """Captioner with a local transformers model in this process, with greedy decoding.
+
+    Placeholders of the image and the chat template come from the folder.
+
+    Args:
+        settings: prompt and size of images.
+        own: of the model.
+        state: folder of stored answers.
+
+    Raises:
+        SettingsError: the folder holds no such model.
+    """
+
+    name: ClassVar[str] = "transformers"
+
+    def __init__(
+        self, settings: RecaptionSettings, own: LocalCaptionerSettings, state: Path
+    ) -> None:
+        self._settings, self._own = settings, own
+        folder = Path(own.folder)
+        self._kind, self.model = check(folder), folder.name
+        classes = "AutoModelForImageTextToText", "AutoProcessor"
+        self._local = LocalModel(own, _LOCAL_KEY, MODEL, *classes)
+        self.answers = KeyValueStore(state / "transformers.sqlite", Answer)
+
+    @property
+    def prompt(self) -> str:
+        """Prompt that the model gets with each image; empty for a model without prompts."""
+        if self._kind in _CHAT:
+            return self._settings.prompt
+        return self._own.text or (_TASK_TEXT if self._kind in _TASK else "")
+
+    @property
+    def place(self) -> str:
+        """Text for the log with the model's type and folder."""
+        return f"images by {self._kind} in {self._own.folder}"
+
+    def key(self, content: str) -> str:
+        """Key of an image's answer: hash of the image, model files, prompt and settings."""
+        own = self._own
+        asked = {"image": content, "max_side": self._settings.max_side, "prompt": self.prompt}
+        asked |= {"model": self._local.fingerprint, "max_tokens": own.max_tokens}
+        return hash_of({**asked, "dtype": own.dtype})
+
+    def ask(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
+        """Yield the answer to each question, batch by batch.
+
+        Raises:
+            SettingsError: the model cannot be loaded; names the YAML key.
+        """
+        if self._kind in _CHAT and self._local.loaded[1].chat_template is None:
+            raise SettingsError(
+                f"{_LOCAL_KEY}.folder: '{self._own.folder}' has no chat template "
+                "(chat_template.jinja), by which this model is asked; save it with its processor"
+            )
+        yield from self._local.in_batches(questions, self._answer_batch)
+
+    def _answer_batch(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
+        """Yield and store the answers to a batch; `NoAnswer` for unreadable images."""
+        found: dict[str, Answer | NoAnswer] = {}
+        readable: dict[str, Image] = {}
+        for question in questions:
+            try:
+                readable[question.key] = question.image()
+            except NoAnswer as error:
+                found[question.key] = error
+        loaded = self._local.loaded
+        try:
+            answers = self._generate_answers(*loaded, list(readable.values()))
+        except ValueError as error:
+            if len(questions) > 1:
+                for question in questions:
+                    yield from self._answer_batch([question])
+            else:
+                yield NoAnswer(f"the model's processor: {error}")
+            return
+        new = dict(zip(readable, answers, strict=True))
+        self.answers.put(new, replace=False)
+        found |= new
+        yield from (found[question.key] for question in questions)
+
+    def _generate_answers(self, network: Any, processor: Any, images: list[Image]) -> list[Answer]:
+        """Generate the answers to a batch of images."""
+        if not images:
+            return []
+        text = {"text": [self._input_text(processor)] * len(images)} if self.prompt else {}
+        rows = processor(images=images, return_tensors="pt", padding=True, **text)
+        rows = rows.to(network.device, network.dtype)  # integers stay as they are
+        # Tokens before the first new one: the prompt, or what a decoder begins with.
+        given = 1
+        if self._kind not in _TASK and "input_ids" in rows:
+            given = rows["input_ids"].shape[1] - (self._kind in _CONTINUED)
+        written = self._local.generate(rows).tolist()  # [B, T + N], or [B, 1 + N]
+        return [self._decode_answer(network, processor, row, given) for row in written]
+
+    def _input_text(self, processor: Any) -> str:
+        """Input text of the model for an image: the prompt, in the chat template if it has one."""
+        if self._kind not in _CHAT:
+            return self.prompt
+        asked = [{"type": "image"}, {"type": "text", "text": self.prompt}]
+        turns = [{"role": "user", "content": asked}]
+        return str(processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+    def _decode_answer(self, network: Any, processor: Any, tokens: list[int], given: int) -> Answer:
+        """Decode an answer from output tokens, without the prompt's tokens (BLIP keeps them)."""
+        new = tokens[given:]
+        text = processor.tokenizer.decode(
+            tokens if self._kind in _CONTINUED else new, skip_special_tokens=True
+        )
+        configured = network.generation_config
+        ends = configured.eos_token_id
+        if self._kind in _CONTINUED:
+            ends = network.config.text_config.sep_token_id
+        # An end that is forced upon the last token says nothing.
+        free = new[:-1] if configured.forced_eos_token_id is not None else new
+        cut = len(new) == self._own.max_tokens and is_cut(free, len(free), ends)
+        return dated(Answer(str(text).strip(), cut))
+
+
+Captioner: TypeAlias = EndpointCaptioner | LocalCaptioner

@@ -1,0 +1,349 @@
+"""From the records of a source to recaptions: images are asked about, answers stored and checked.
+
+Answers are stored as they come, under keys of everything that they depend on, and rows are made of
+stored answers alone: an interrupted run continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compo_pipeline.core.engines import LOCAL, PrepareSettings
+from compo_pipeline.core.progress import Meter
+from compo_pipeline.core.records import Recaption, Rejected
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.sentences import split
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.tables import HELD_OUT, Table, grouped
+from compo_pipeline.data.images.decoding import DecodedImage, file_name
+from compo_pipeline.data.quality import images
+from compo_pipeline.data.quality.caption_language import Vocabulary
+from compo_pipeline.data.quality.settings import IngestSettings
+from compo_pipeline.data.readers.record import RawCaption, rejected
+from compo_pipeline.data.settings import SampleSettings
+from compo_pipeline.generation.chat.endpoint import NoAnswer
+from compo_pipeline.generation.recaption.captioners import Captioner, Question, shown_image
+from compo_pipeline.generation.recaption.checks import Checked, check
+from compo_pipeline.generation.recaption.settings import KEY, RecaptionSettings
+
+UNREADABLE = "unreadable"
+"""Rule of images that cannot be read; ingest, too, finds and quarantines them."""
+NO_ANSWER = "no_answer"
+"""Rule of images about which the model gave no answer; another run asks again."""
+
+_AT_ONCE = 4096  # images, answers of which are in memory
+_SHARED = 0.05  # of the captions, from which on a first sentence is reported
+_COUNTED = 10  # replies after which their tokens are told
+
+log = logging.getLogger(__name__)
+
+
+class Captioned(NamedTuple):
+    """Original captions of an image in the source, and the id of its first record."""
+
+    sample_id: str
+    originals: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recaptioning:
+    """Results of recaptioning: new captions, rejected answers and a report.
+
+    Rows are in the order in which the records name the images.
+    """
+
+    rows: Table[Recaption]
+    rejected: Table[Rejected]
+    report: Mapping[str, Any] = field(default_factory=dict)
+    """Captioner, model and prompt; numbers of images, captions, rejected ones by rule, openings and
+    shared first sentences."""
+
+
+def captioned_images(
+    records: Iterable[RawCaption | Rejected], splits: Sequence[str] | None
+) -> dict[str, Captioned]:
+    """Mapping from image path to the original captions of the image in the source's records.
+
+    Args:
+        records: of a source.
+        splits: whose images are meant; None for all.
+    """
+    found: dict[str, Captioned] = {}
+    for record in records:
+        if isinstance(record, Rejected) or not _is_in_splits(record, splits):
+            continue
+        texts = tuple(text for text in (*record.own, *record.further) if text.strip())
+        known = found.get(record.image)
+        if known is None:
+            found[record.image] = Captioned(record.sample_id, tuple(dict.fromkeys(texts)))
+        elif new := [text for text in texts if text not in known.originals]:
+            originals = (*known.originals, *dict.fromkeys(new))
+            found[record.image] = known._replace(originals=originals)
+    return found
+
+
+def drawn(sources: Mapping[str, Captioned], count: int) -> dict[str, Captioned]:
+    """Sample of `count` images, by a seeded hash of their paths, in their order."""
+    chosen = set(heapq.nsmallest(count, sources, key=lambda path: digest(0, path)))
+    return {path: source for path, source in sources.items() if path in chosen}
+
+
+def recaption(
+    sources: Mapping[str, Captioned],
+    root: Path,
+    captioner: Captioner,
+    settings: RecaptionSettings,
+    ingest: IngestSettings,
+    vocabulary: Vocabulary,
+    engine: PrepareSettings = LOCAL,
+) -> Recaptioning:
+    """Caption all images with a captioner, reuse stored answers, and check every answer.
+
+    Args:
+        sources: images by path, with the source's captions.
+        root: folder of the images.
+        captioner: writes the captions.
+        settings: how images are shown, and which captions are rejected.
+        ingest: how images are measured; their measurements are ingest's own.
+        vocabulary: of the language pipeline.
+        engine: measures images.
+    """
+    folder = ingest.journal and ingest.journal.parent
+    groups = grouped(sources, images.AT_ONCE)
+    found = (one for some in groups for one in images.measure(root, some, ingest, engine).values())
+    measured = Table.spilled(found, DecodedImage, folder)
+    unanswered = _ask(captioner, _questions(measured, root, captioner, settings, ingest))
+    checked = _outcomes(measured, sources, captioner, unanswered, settings, vocabulary)
+    outcomes = Table.spilled(checked, _Outcome, folder)
+    counts = Counter(outcomes.column("rule").to_pylist())
+    accepted = outcomes.having("rule", [""])
+    refused = outcomes.having("rule", [rule for rule in counts if rule])
+    texts = accepted.column("caption").to_pylist()
+    firsts = Counter(next(iter(split(text)), "") for text in texts)
+    shared = {text: n for text, n in firsts.most_common(5) if n >= max(3, len(texts) * _SHARED)}
+    source = captioner.name, captioner.model, captioner.prompt
+    report = {
+        **dict(zip(("captioner", "model", "prompt"), source, strict=True)),
+        "images": len(outcomes),
+        "captions": counts.pop("", 0),
+        "rejected": dict(sorted(counts.items())),
+        "openings": dict(Counter(filter(None, outcomes.column("opening").to_pylist()))),
+        "shared_first_sentences": shared,
+    }
+    shown = ", ".join(f"{rule} {count}" for rule, count in counts.most_common())
+    log.info(
+        "Recaptions: %d of %d images have one%s.",
+        report["captions"],
+        len(outcomes),
+        f"; rejected: {shown}" if shown else "",
+    )
+    for text, count in shared.items():
+        log.warning(
+            "%s: %d of %d captions begin with %r: another prompt (recaption.prompt) or model may "
+            "describe the images instead.",
+            KEY,
+            count,
+            len(texts),
+            text[:100],
+        )
+    rows = (
+        Recaption(one.image, one.image_hash, one.caption, one.originals, *source, one.date)
+        for one in accepted
+    )
+    lacking = (Rejected(-1, one.sample_id, one.image, one.rule, one.detail) for one in refused)
+    return Recaptioning(
+        Table.spilled(rows, Recaption, folder), Table.spilled(lacking, Rejected, folder), report
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Result of recaptioning an image: the caption, or the rule by which it was rejected."""
+
+    sample_id: str
+    image: str
+    image_hash: str
+    originals: tuple[str, ...]
+    caption: str
+    opening: str
+    rule: str
+    detail: str
+    date: str
+
+
+def _questions(
+    measured: Iterable[DecodedImage],
+    root: Path,
+    captioner: Captioner,
+    settings: RecaptionSettings,
+    ingest: IngestSettings,
+) -> list[Question]:
+    """Questions for the readable images without a stored answer; equal images share one."""
+    found: dict[str, Question] = {}
+    for some in grouped(measured, _AT_ONCE):
+        readable = [(image.path, _image_content(image)) for image in some if image.error is None]
+        keys = {captioner.key(content): (path, content) for path, content in readable}
+        known = captioner.answers.get(keys)
+        for key, (path, content) in keys.items():
+            if key not in known and key not in found:
+                load = partial(shown_image, root, path, ingest.limits, settings.max_side)
+                found[key] = Question(key, content, load)
+    return list(found.values())
+
+
+def _ask(captioner: Captioner, questions: Sequence[Question]) -> dict[str, str]:
+    """Ask the captioner, and log the tokens of its replies; by key, why there is no answer."""
+    if not questions:
+        log.info("Recaptioning: every answer is stored, nothing is asked.")
+        return {}
+    log.info("Recaptioning: %s %s.", f"{len(questions):,}", captioner.place)
+    reasons: dict[str, str] = {}
+    asked = answered = 0
+    with Meter(len(questions), "captioning images") as meter:
+        results = zip(questions, captioner.ask(questions), strict=True)
+        for number, (question, result) in enumerate(results, start=1):
+            if isinstance(result, NoAnswer):
+                reasons[question.key] = str(result)
+            else:
+                asked += result.prompt_tokens
+                answered += result.answer_tokens
+            if number in (_COUNTED, len(questions)):
+                log.info(
+                    "%s of %s replies took %s tokens of prompts and %s of answers.",
+                    *(f"{n:,}" for n in (number, len(questions), asked, answered)),
+                )
+            meter.advance()
+    return reasons
+
+
+def _outcomes(
+    measured: Iterable[DecodedImage],
+    sources: Mapping[str, Captioned],
+    captioner: Captioner,
+    unanswered: Mapping[str, str],
+    settings: RecaptionSettings,
+    vocabulary: Vocabulary,
+) -> Iterator[_Outcome]:
+    """Yield the result of recaptioning each image: a caption, or the reason for a rejection."""
+    for some in grouped(measured, _AT_ONCE):
+        keys = [captioner.key(_image_content(one)) if one.error is None else "" for one in some]
+        answers = captioner.answers.get(filter(None, keys))
+        for image, key in zip(some, keys, strict=True):
+            source, answer = sources[image.path], answers.get(key)
+            if image.error is not None:
+                checked = Checked("", rule=UNREADABLE, detail=image.error)
+            elif answer is None:
+                reason = unanswered.get(key, "the stored answer is damaged")
+                checked = Checked("", rule=NO_ANSWER, detail=reason)
+            else:
+                checked = check(answer, settings, vocabulary)
+            date = "" if answer is None else answer.date
+            place = source.sample_id, image.path, image.sha256, source.originals
+            yield _Outcome(*place, *checked, date)
+
+
+def _image_content(image: DecodedImage) -> str:
+    """Hash of an image's bytes, with the crop box of its name appended."""
+    return f"{image.sha256}{image.path[len(file_name(image.path)) :]}"
+
+
+RULE = "recaption"
+"""Quarantine rule of records whose image has no recaption."""
+
+
+class Recaptions:
+    """Replaces a source's captions by recaptions: one row for each image of a split."""
+
+    def __init__(
+        self,
+        rows: Table[Recaption],
+        rejected: Iterable[Rejected],
+        settings: RecaptionSettings,
+        splits: Sequence[str] | None,
+    ) -> None:
+        """Of all images of some splits.
+
+        Args:
+            rows: of the images that have one.
+            rejected: the images that have none.
+            settings: whether the source's captions stay.
+            splits: whose images are captioned; None for all.
+        """
+        self._rows, self._keep, self._splits = rows, settings.keep_original, splits
+        self._places = {path: n for n, path in enumerate(rows.column("image").to_pylist())}
+        self._rejected = {one.image: one for one in rejected}
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all image paths and recaptions."""
+        hashed = hashlib.sha256()
+        for batch in self._rows.batches("image", "caption"):
+            hashed.update(batch.serialize())
+        return hashed.hexdigest()
+
+    def report(self) -> dict[str, int]:
+        """Numbers of records that were recaptioned, merged, rejected or unreadable."""
+        names = ("recaptioned", "merged", "rejected", "unreadable")
+        return {name: self._counts[name] for name in names}
+
+    def replaced(self, records: Iterable[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
+        """Yield the records with recaptions; records of one image and split are merged into one.
+
+        The first of each image and split stands for all of it.
+
+        Records of images that cannot be read stay as they are, for ingest to find it, too.
+
+        Raises:
+            SettingsError: an image was never asked about: the records have changed.
+        """
+        seen: set[int] = set()
+        for record in records:
+            if isinstance(record, Rejected) or not _is_in_splits(record, self._splits):
+                yield record
+                continue
+            rejection = self._rejected.get(record.image)
+            if rejection is not None and rejection.rule == UNREADABLE:
+                self._counts["unreadable"] += 1
+                yield record
+                continue
+            image = digest(record.split, record.image)
+            if image in seen:
+                self._counts["merged"] += 1
+                continue
+            seen.add(image)
+            place = self._places.get(record.image)
+            if place is not None:
+                self._counts["recaptioned"] += 1
+                row = self._rows[place]
+                further = row.originals if self._keep else ()
+                yield replace(record, own=(row.caption,), further=further)
+            elif rejection is not None:
+                self._counts["rejected"] += 1
+                detail = f"{rejection.rule}: {rejection.detail}"
+                yield rejected(record.sample_id, record.image, detail, RULE)
+            else:
+                raise SettingsError(
+                    f"{KEY}: nothing was asked about {record.image}: the data or their sample have "
+                    f"changed since; run `kedro run --pipeline={KEY}` again"
+                )
+
+
+def captioned_splits(settings: RecaptionSettings, sample: SampleSettings) -> list[str] | None:
+    """Splits to caption: the configured ones, and `held_out` if one is sampled; None for all."""
+    if settings.splits is None:
+        return None
+    return [*settings.splits, *([HELD_OUT] if sample.split in settings.splits else [])]
+
+
+def _is_in_splits(record: RawCaption, splits: Sequence[str] | None) -> bool:
+    """Whether a record belongs to one of the splits; None stands for all splits."""
+    return splits is None or record.split in splits

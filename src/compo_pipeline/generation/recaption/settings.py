@@ -1,0 +1,61 @@
+"""Settings of the YAML key `recaption`."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+
+from compo_pipeline.core.settings import Section, Share, settings
+from compo_pipeline.generation.chat.settings import LocalSettings
+
+KEY = "recaption"
+
+QUERY = (
+    "Can you please describe this image in a long and detailed paragraph? Please keep your "
+    "descriptions factual and terse but complete. DO NOT add any unnecessary speculation about the "
+    "things that are not part of the image. The description should be purely factual, with no "
+    "subjective speculation."
+)
+"""The query by which CLIC's authors captioned LAION's images (CLIC, Fig. 3)."""
+
+
+@settings
+class RecaptionSettings:
+    """Settings of recaptioning: captioner, prompt, images, and checks of its captions."""
+
+    captioner: Literal["endpoint", "transformers"] | None = None
+    """what captions images; its settings are under its name. Its captions take the place of the
+    source's own. null: none."""
+    prompt: Annotated[str, Field(min_length=1)] = QUERY
+    """what a model that follows instructions is asked about each image; the default is CLIC's."""
+    splits: tuple[str, ...] | None = None
+    """our names of the splits whose images are captioned; null: all."""
+    max_side: Annotated[int, Field(ge=16)] = 1024
+    """most pixels of an image's longer side as it is asked about; larger ones are made smaller."""
+    keep_original: bool = False
+    """whether the source's captions of an image stay as further sentences of its row."""
+    dry_run: PositiveInt | None = None
+    """images that are asked about to look at, drawn at random, by `--pipeline=recaption` alone;
+    null: all images are."""
+    most_words: PositiveInt = 250
+    """captions of more words are rejected."""
+    repeated: Share = 0.3
+    """captions are rejected of which a larger share of the runs of three words is a repetition."""
+    known_words: Share | None = 0.5
+    """captions are rejected of whose words the language pipeline knows a smaller share; null:
+    none."""
+    endpoint: Section = field(default_factory=dict)
+    """settings of the captioner `endpoint`."""
+    transformers: Section = field(default_factory=dict)
+    """settings of the captioner `transformers`."""
+
+
+@settings
+class LocalCaptionerSettings(LocalSettings):
+    """Settings of the captioner `transformers`: an image-to-text model in a local folder."""
+
+    text: str | None = None
+    """text for a model that follows no instructions: the beginning of BLIP's captions (null:
+    none), Florence-2's task (null: <MORE_DETAILED_CAPTION>)."""

@@ -1,0 +1,148 @@
+"""Grids of images: attention of a phrase before and after fine-tuning, and the difference.
+
+After C2LIP, Fig. 2: green for more attention, violet for less, white for no difference.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data.images.decoding import ImageError, Limits, load
+from compo_pipeline.evaluation.analysis.attention import Case, attend
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.pages.pages import ImageCard, Page, Plot, thumbnail
+from compo_pipeline.pages.plots import STYLE
+
+ROWS = 6  # of a grid
+_GRID_SIDE = 2200  # pixels of a grid on the page, at most
+_INCH = 1.9  # of a map
+_PALE = -1.6  # a gray image between this and 1 is light enough to see the attention over it
+# Outliers among the patches have the last colour, so that the others differ visibly.
+_PERCENTILES = (1.0, 99.0)
+_NOTE = (
+    "Attention is the softmax, over the patches of the image, of the phrase's embedding times each "
+    "patch's, as C2LIP uses it for pooling in training. It has no temperature, so it is nearly "
+    "uniform; colours show multiples of uniform attention, on the same scale in all grids. "
+    "Difference: green is more attention after fine-tuning, violet less, white no difference."
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionPanel:
+    """Attention maps of one phrase in one image, of the base and of the fine-tuned model."""
+
+    phrase: str
+    image: str
+    """File name of the image."""
+    pixels: NDArray[np.floating]
+    """[H, H, 3] in 0..1, the models' input; H is a multiple of G."""
+    base: NDArray[np.floating]
+    """Attention [G, G] as multiples of uniform attention; likewise `fine_tuned`."""
+    fine_tuned: NDArray[np.floating]
+    names: tuple[str, str] = ("base", "fine-tuned")
+    """Names of the two models."""
+
+
+def panels_of(
+    base: LoadedModel, tuned: LoadedModel, cases: Sequence[Case], limits: Limits
+) -> list[AttentionPanel]:
+    """Attention panels of phrase-image cases under two models, without unreadable images.
+
+    Raises:
+        SettingsError: the image towers of the two models differ.
+    """
+    towers = [loaded.config["model_cfg"]["vision_cfg"] for loaded in (base, tuned)]
+    if towers[0] != towers[1]:
+        raise SettingsError(
+            f"model: the image towers of {base.name} and {tuned.name} differ; set model.name and "
+            "model.pretrained as they were in the training of the checkpoint"
+        )
+    of_image: dict[tuple[Path, str], list[str]] = {}
+    for case in cases:
+        of_image.setdefault((case.root, case.image), []).append(case.phrase)
+    panels = []
+    for place, phrases in of_image.items():
+        try:
+            image = load(*place, limits)
+        except ImageError as error:
+            log.warning("%s is not drawn: %s", Path(*place), error)
+            continue
+        pixels = base.preprocess(image)
+        before = attend(base, pixels, phrases)
+        after = attend(tuned, tuned.preprocess(image), phrases)
+        shown = pixels.numpy().transpose(1, 2, 0) * np.array(base.std) + np.array(base.mean)
+        # Pixels at the edge that the last patches do not reach are left out.
+        side = before.shape[1]
+        edge = side * (len(shown) // side)
+        shown = shown[:edge, :edge].clip(0, 1)
+        maps = zip(phrases, side**2 * before, side**2 * after, strict=True)
+        panels += [AttentionPanel(phrase, place[1], shown, *both) for phrase, *both in maps]
+    return panels
+
+
+def attention_page(name: str, panels: Sequence[AttentionPanel]) -> Page:
+    """The page of a run's grids of attention maps."""
+    label = "Attention of the base and of the fine-tuned model, and the difference"
+    grids = [ImageCard(label, *thumbnail(grid, _GRID_SIDE)) for grid in render(panels)]
+    over = "Attention of a phrase over an image, before fine-tuning and after"
+    return Page(f"Attention of {name}", over, [Plot(images=grids, note=_NOTE)])
+
+
+def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:
+    """Yield images with grids of a few attention panels each, all on one colour scale."""
+    if not panels:
+        return
+    both = np.stack([[panel.base, panel.fine_tuned] for panel in panels])
+    low, high = np.percentile(both, _PERCENTILES)
+    # Two models may agree everywhere: the scale needs some width.
+    limit = max(float(np.percentile(abs(both[:, 1] - both[:, 0]), _PERCENTILES[1])), 0.01)
+    attention = {"cmap": "YlOrBr", "vmin": low, "vmax": high}
+    scales = attention, attention, {"cmap": "PRGn", "vmin": -limit, "vmax": limit}
+    for start in range(0, len(panels), ROWS):
+        yield _grid(panels[start : start + ROWS], scales)
+
+
+@mpl.rc_context(fname=STYLE)
+def _grid(panels: Sequence[AttentionPanel], scales: Sequence[dict[str, Any]]) -> Image.Image:
+    """An image with a row for each attention panel, and colour bars below.
+
+    A row has the image, and its maps over a pale gray copy of it: before, after, difference.
+    """
+    figure = Figure(figsize=(4 * _INCH, (_INCH + 0.3) * len(panels) + 0.7), layout="constrained")
+    axes = figure.subplots(len(panels), 1 + len(scales), squeeze=False)
+    for line, panel in zip(axes, panels, strict=True):
+        shown = line[0].imshow(panel.pixels)
+        # Else two dollar signs in a name would be parsed as a formula.
+        line[0].set_title(panel.phrase, parse_math=False)
+        line[0].set_ylabel(panel.image, fontsize=6, loc="bottom").set_parse_math(False)
+        maps = panel.base, panel.fine_tuned, panel.fine_tuned - panel.base
+        named = zip(line[1:], maps, scales, (*panel.names, "difference"), strict=True)
+        for ax, values, scale, title in named:
+            ax.imshow(panel.pixels.mean(axis=-1), cmap="gray", vmin=_PALE, vmax=1)
+            ax.imshow(values, extent=shown.get_extent(), alpha=0.75, **scale)
+            ax.set_title(title, fontsize=7.5, fontweight="normal")
+        for ax in line:
+            ax.set(xticks=[], yticks=[], anchor="S")
+            ax.grid(visible=False)
+            ax.spines[:].set_visible(False)
+    for (first, last), name in (((1, 2), "attention"), ((3, 3), "difference")):
+        below, colours = list(axes[:, first : last + 1].flat), axes[0, first].images[1]
+        bar = figure.colorbar(colours, ax=below, location="bottom", extend="both", aspect=30)
+        bar.set_label(f"{name}, times uniform", fontsize=8)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=150, format="png")
+    return Image.open(buffer).convert("RGB")

@@ -1,0 +1,116 @@
+"""Page of captions and their edits, with real and counterfactual images side by side."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from compo_pipeline.core.records import Caption, Counterfactual
+from compo_pipeline.core.seeding import drawn
+from compo_pipeline.generation.counterfactuals.tables import FAILED, failure_reasons, summary
+from compo_pipeline.pages import pages
+
+COUNT = 40
+_KINDS = 16  # kinds of edits listed per role
+_REASONS = 8  # failure reasons listed
+_NOTE = (
+    "{:,} of {:,} captions, drawn at random. A negative means something else than its caption, a "
+    "positive the same; new words are marked."
+)
+
+
+def counterfactuals_page(
+    rows: Sequence[Counterfactual],
+    captions: Sequence[Caption],
+    root: Path,
+    images: Path,
+    dataset: str,
+    count: int = COUNT,
+) -> pages.Page:
+    """The page of edited captions and their images.
+
+    Args:
+        rows: all counterfactuals.
+        captions: rows that include all edited ones.
+        root: the folder that real images are relative to.
+        images: the folder that counterfactual images are relative to.
+        dataset: its name, which also seeds the draw of the captions that are shown.
+        count: captions drawn at random.
+    """
+    title, over = f"Counterfactuals of {dataset}", "Edited captions and their images"
+    if not rows:
+        text = "There is no counterfactual to show: the method of this run does not use any."
+        return pages.Page(title, over, [pages.Text(text)])
+    edited = list(dict.fromkeys((row.sample_id, row.sentence) for row in rows))
+    edits: dict[tuple[str, int], list[Counterfactual]] = {
+        key: [] for key in drawn(edited, count, "counterfactuals", dataset)
+    }
+    for row in rows:
+        if (row.sample_id, row.sentence) in edits:
+            edits[row.sample_id, row.sentence].append(row)
+    names = {name for name, _ in edits}
+    of_sample = {one.sample_id: one for one in captions if one.sample_id in names}
+    cards = [
+        pages.Card([f"{name}, sentence {place + 1}"], [*_sides(of_sample[name], own, root, images)])
+        for (name, place), own in edits.items()
+    ]
+    note = _NOTE.format(len(cards), len(edited))
+    found = summary(rows)
+    note += " No images were generated." * (not found["image_generator"])
+    facts = {name: found[name] for name in ("caption_editor", "image_generator", "fingerprint")}
+    return pages.Page(
+        title,
+        over,
+        [*_tables(rows, found["roles"]), pages.Cards(cards, title="Captions", note=note)],
+        facts={name.replace("_", " "): text for name, text in facts.items() if text},
+    )
+
+
+def _tables(
+    rows: Sequence[Counterfactual], roles: dict[str, dict[str, int]]
+) -> Iterator[pages.Table]:
+    """Yield tables of the edits by role, and of the most frequent reasons of failures."""
+    kinds: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        kinds[row.role][FAILED if row.state == FAILED else row.detail.partition(":")[0]] += 1
+    yield pages.Table(
+        ("edits", "text and image", "text only", "failed", "kinds"),
+        [
+            (
+                *(role, own["generated"], own["edited"]),
+                f"{own['failed']:,} ({100 * own['failed'] / kinds[role].total():.1f}%)",
+                pages.counted(dict(kinds[role].most_common(_KINDS))),
+            )
+            for role, own in roles.items()
+        ],
+        words=["kinds"],
+    )
+    yield pages.Table(
+        ("failed", "times", "reason", "such as"),
+        [
+            (one.role, one.times, one.reason, one.example)
+            for one in failure_reasons(rows)[:_REASONS]
+        ],
+        ["reason", "such as"],
+        note="`counterfactuals_quarantine` has every failure with its reason.",
+    )
+
+
+def _sides(
+    row: Caption, edits: Sequence[Counterfactual], root: Path, images: Path
+) -> Iterator[pages.Side]:
+    """Yield a caption with its image, and its edits with theirs."""
+    caption = row.sentences[edits[0].sentence]
+    yield pages.Side("real", pages.image_card(root, row.image), caption)
+    for edit in edits:
+        failed = f"failed: {edit.detail}" if edit.state == FAILED else ""
+        detail = "" if failed or not edit.detail else f": {edit.detail.replace('_', ' ')}"
+        image = pages.image_card(images, edit.image) if edit.image else pages.ImageCard()
+        yield pages.Side(
+            f"{edit.role}{detail}",
+            image if edit.image_generator else None,
+            pages.edited_text(edit.text, caption),
+            problem=failed,
+            kind=edit.role,
+        )

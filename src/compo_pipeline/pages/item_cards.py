@@ -1,0 +1,112 @@
+"""Cards of benchmark items on which models differ: images, texts, and what each makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.core.records import ItemChange
+from compo_pipeline.core.seeding import rng
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.protocols import GROUP_CHANCES
+from compo_pipeline.pages.pages import Card, Cards, Cell, CellLike, Side, Table, image_card
+
+# Where an item is scored by several metrics, its card is of the first of these.
+_SHOWN = ("itt", "accuracy", "group", "t2i", "tot", "i2t_r1", "t2i_r1", "top1")
+_NOTE = (
+    "A random sample, spread over the subtasks. The numbers are cosines of image and text under "
+    "each model; an item is right if every true text (green) is above every false one (red)."
+)
+
+
+def change_cards(
+    subtasks: Sequence[Subtask], changes: Iterable[ItemChange], comparison: Comparison, count: int
+) -> Iterator[Cards]:
+    """Yield sections with random items that only one of two models has right.
+
+    Args:
+        subtasks: that were scored.
+        changes: between the comparison's models.
+        comparison: of the models.
+        count: items of a section at most.
+    """
+    tasks = {(task.benchmark, task.name): task for task in subtasks}
+    labels = {model.name: model.label for model in comparison.models.values()}
+    shown = (one for one in changes if one.metric in _SHOWN)
+    found: dict[tuple[str, bool, str], dict[tuple[str, str], dict[str, ItemChange]]] = {}
+    for one in sorted(shown, key=lambda one: _SHOWN.index(one.metric)):
+        pools = found.setdefault((one.model, one.change == "broken", one.baseline), {})
+        pools.setdefault((one.benchmark, one.subtask), {}).setdefault(one.item, one)
+    for (model, broken, baseline), pools in sorted(found.items()):
+        turns = zip_longest(
+            *(
+                rng("gallery", *place).sample([*own.values()], len(own))
+                for place, own in sorted(pools.items())
+            )
+        )
+        drawn = [one for turn in turns for one in turn if one is not None][:count]
+        names = labels[baseline], labels[model]
+        yield Cards(
+            [
+                _item_card(
+                    comparison.benchmarks[one.benchmark],
+                    tasks[one.benchmark, one.subtask],
+                    one,
+                    names,
+                )
+                for one in drawn
+            ],
+            small=True,
+            title=f"Only {names[not broken]} is right",
+            note=_NOTE,
+            folded=broken,
+        )
+
+
+def _item_card(label: str, task: Subtask, one: ItemChange, names: tuple[str, str]) -> Card:
+    """The card of a benchmark item; for a choice among images, with the most similar wrong one."""
+    item = Item(one.item, one.image, one.positives, one.negatives, one.other_images)
+    both, fixed = (one.baseline_similarities, one.model_similarities), one.change == "fixed"
+    places, columns = task.image_locations(item), [*range(len(both[0]))]
+    if one.metric == "t2i":
+        rival = max(columns[1:], key=both[not fixed].__getitem__)
+        places, columns = (places[0], places[rival]), [0, rival]
+    elif one.metric == "tot":
+        places = ()
+    lines: list[list[CellLike]] = [
+        [
+            Cell(text, "words positive" if positive else "words negative"),
+            *(f"{similarities[column]:.3f}" for similarities in both),
+        ]
+        for (text, positive), column in zip(_compared_pairs(one.metric, item), columns, strict=True)
+    ]
+    right, wrong = Cell("right", "good"), Cell("wrong", "bad")
+    verdicts: list[CellLike] = ["result", *((wrong, right) if fixed else (right, wrong))]
+    return Card(
+        [f"{label} {task.name.replace('_', ' ')}", one.item],
+        [Side(image=image_card(*place)) for place in places],
+        Table(["", *names], [*lines, verdicts]),
+    )
+
+
+def _compared_pairs(metric: str, item: Item) -> Iterator[tuple[str, bool]]:
+    """Yield for each cosine on a card the texts or images compared, and whether they match."""
+    right, wrong = item.positives, item.negatives
+    if metric in ("accuracy", "itt"):
+        yield from ((text, True) for text in right)
+        yield from ((text, False) for text in wrong)
+    elif metric in GROUP_CHANCES:
+        for place in (0, 1):
+            yield f"image {place + 1}: {right[0]}", place == 0
+            yield f"image {place + 1}: {wrong[0]}", place == 1
+    elif metric == "t2i":
+        yield f"first image: {right[0]}", True
+        yield "second image, the same text", False
+    elif metric == "tot":
+        yield f"{right[0]} | {right[1]}", True
+        yield f"{right[0]} | {wrong[0]}", False
+        yield f"{right[1]} | {wrong[0]}", False
+    else:
+        yield " | ".join(right), True
+        yield "the most similar of the others", False

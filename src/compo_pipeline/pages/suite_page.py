@@ -1,0 +1,119 @@
+"""Models side by side on the benchmarks, as a page and in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from compo_pipeline.core.console import terminal
+from compo_pipeline.evaluation.availability import BenchmarkAvailability
+from compo_pipeline.evaluation.comparison import Row
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.published import aggregate_rows
+from compo_pipeline.evaluation.suite import means_of, reference_rows, same_models, trade_off
+from compo_pipeline.pages import pages, plots, tables
+
+PAGE, MARKDOWN = "benchmark.html", "benchmark.md"
+FRONTIER = "frontier.png"
+HEADLINES, LEFT_OUT = "Headline metrics", "Models and items left out"
+_DIFFERENCES = (
+    "Points, paired on the same items, with 95% intervals; p is corrected by Holm over all "
+    "comparisons of this page."
+)
+
+
+def suite_page(
+    suite: Comparison,
+    title: str,
+    facts: Mapping[str, str],
+    cards: Sequence[pages.Cards] = (),
+) -> pages.Page:
+    """The page of several models' scores, and its plot.
+
+    Args:
+        suite: the scored models.
+        title: of the page.
+        facts: about the run.
+        cards: sections of items on which models differ from the first one.
+    """
+    first, *others = suite.models
+    labels = {name: name for name in suite.models}
+    further = ["chance", tables.DETECTABLE] if others else ["chance"]
+    adjusted = {f"p, {name}": partial(_adjusted_p, place) for place, name in enumerate(others)}
+    models = [(name, model.weights, model.fingerprint[:16]) for name, model in suite.models.items()]
+    sections = [
+        tables.metrics_table(
+            *(suite.headlines, labels, (), further), title=HEADLINES, note=tables.PER_CENT
+        ),
+        tables.aggregates_table(aggregate_rows(suite), [*labels]),
+        *_frontier(suite),
+        tables.metrics_table(
+            suite.headlines if others else (),
+            {},
+            others,
+            own=adjusted,
+            title=f"Differences from {first}",
+            note=_DIFFERENCES,
+        ),
+        tables.metrics_table(
+            *(suite.rows, labels, (), ["skipped"]), title="All metrics", folded=True
+        ),
+        *tables.published_tables(reference_rows(suite), labels),
+        *cards,
+        pages.Table(("model", "weights", "fingerprint"), models, ["weights"], title="Models"),
+        pages.List([f"{one}." for one in (*same_models(suite), *suite.left_out)], title=LEFT_OUT),
+    ]
+    count = f"{len(suite.models)} models, the first is the baseline" if others else "one model"
+    return pages.Page(title, f"Benchmarks: {count}", sections, facts=facts)
+
+
+def _adjusted_p(place: int, row: Row) -> str:
+    """The corrected p-value of one of a row's differences."""
+    return pages.p_value(row.differences[place].p_holm)
+
+
+def _frontier(suite: Comparison) -> list[pages.Plot]:
+    """Compositionality of the models against zero-shot accuracy and retrieval."""
+    up, rights = trade_off(suite)
+    above = means_of(suite, up) if up.members else {}
+    if len(above) < 2:
+        return []
+    panels = []
+    for right in rights:
+        if right.members:
+            across = means_of(suite, right)
+            points = {name: (across[name], above[name]) for name in above}
+            x, y = (f"{one.label}, mean of {len(one.members)}, %" for one in (right, up))
+            panels.append(plots.Panel(x, y, points, plots.pareto_front(points)))
+    labels = {row.key: row.label for row in suite.rows}
+    members = "; ".join(
+        f"{axis.label}: "
+        + ", ".join(" and ".join(labels[key] for key in member) for member in axis.members)
+        for axis in (up, *rights)
+        if axis.members
+    )
+    return plots.scatter(
+        panels,
+        FRONTIER,
+        "Compositionality of every model against its zero-shot accuracy and retrieval",
+        "Compositionality against what it may cost",
+        f"Means of what was run; {members}. The square is the baseline; the line joins the models "
+        "that no other surpasses. The intervals of the parts are in the tables.",
+    )
+
+
+def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:
+    """Print which benchmarks are present, with their numbers of items, and what is missing."""
+    console = terminal()
+    columns = ("name", "benchmark", "subtasks", "items", "images", "missing images", "state")
+    rows: list[list[pages.CellLike]] = []
+    for one in benchmarks:
+        counts = (one.subtasks, one.items, one.images, one.missing_images)
+        shown = counts if one.items else [""] * len(counts)
+        rows.append([one.benchmark.name, one.benchmark.label, *shown, one.state])
+    tables.print_table(pages.Table(columns, rows, ["benchmark", "state"]), console)
+    for one in benchmarks:
+        if lines := one.lines:
+            place = f" in {one.folder}" if one.folder else ""
+            text = "\n".join(f"  {line}" for line in (f"{one.benchmark.name}{place}:", *lines))
+            console.print(text.strip(), markup=False, highlight=False, soft_wrap=True)

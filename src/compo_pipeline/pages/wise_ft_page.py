@@ -1,0 +1,140 @@
+"""Page of a WiSE-FT sweep: which ratio to take, the trade-off plot, and the metrics by ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from compo_pipeline.benchmarks.items import Role
+from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, MEANS, best_ratio
+from compo_pipeline.evaluation.roles import ROLE_LABELS
+from compo_pipeline.pages.pages import Cell, Link, Page, Plot, Table, Text, interval
+from compo_pipeline.pages.plots import Panel, scatter
+
+PAGE, BY_RATIO = "wise_ft.html", "Metrics by ratio"
+
+# What a row was measured on: the column `measured_on`.
+REPORTED, VALIDATION = "reported", "validation"
+
+# The first of these that was scored is on the vertical axis: what fine-tuning improves. The others
+# are what it may cost, on the horizontal ones.
+_AXES: tuple[Role, ...] = (COMPOSITION, "zero_shot", "retrieval")
+
+
+def wise_ft_page(
+    frame: pd.DataFrame, facts: Mapping[str, str], links: Sequence[Link], command: str
+) -> Page:
+    """The page with the metrics of each ratio of base and fine-tuned weights.
+
+    Args:
+        frame: of `wise_ft.sweep`, with `measured_on`.
+        facts: about the run.
+        links: related pages.
+        command: of those that do not exist yet, with NAME for the pipeline.
+    """
+    reported = frame[frame.measured_on == REPORTED]
+    shown = reported[reported.headline | (reported.benchmark == MEANS)]
+    ratios = sorted(reported.ratio.unique())
+    found = {(row["label"], row["ratio"]): row for row in shown.to_dict("records")}
+
+    def cell(row: Mapping[Hashable, Any]) -> Cell:
+        return Cell(row["value"], row["significance"], _against_base(row) if row["ratio"] else "")
+
+    table = Table(
+        ["metric", *(f"{ratio:g}" for ratio in ratios)],
+        [
+            [label, *(cell(found[label, ratio]) for ratio in ratios)]
+            for label in dict.fromkeys(shown.label)
+        ],
+        title=BY_RATIO,
+        note="Per cent, with the paired difference from the base and its 95% interval. Green is "
+        "above the base and red below it, where the difference is significant at 5% after "
+        "Holm's correction over all metrics and ratios.",
+    )
+    last = Text(
+        "All metrics are in `figures.csv` beside this page. A run with `--params "
+        "training.wise_ft.ratio=0.5` stores the model at that ratio."
+    )
+    summary = [
+        f"{describe_choice(frame)}.",
+        "The figure and the tables are of the reported items, which choose nothing.",
+    ]
+    over = "WiSE-FT: weights between the base (ratio 0) and the fine-tuned model (ratio 1)"
+    sections = [*trade_off(reported), table, last]
+    return Page("Between base and fine-tuned", over, sections, summary, facts, links, command)
+
+
+def describe_choice(frame: pd.DataFrame) -> str:
+    """A sentence on the WiSE-FT ratio chosen on the validation items, or why there is none.
+
+    Args:
+        frame: of `wise_ft.sweep`, with `measured_on`.
+    """
+    validation, reported = (frame[frame.measured_on == one] for one in (VALIDATION, REPORTED))
+    best = best_ratio(validation)
+    if best is None:
+        why = "none is better at composition with no headline metric below the base"
+        if validation.empty:
+            why = "there are none (tuning.benchmarks names them)"
+        elif _role_means(validation, COMPOSITION).empty:
+            why = "no set of composition is among them"
+        return f"No ratio is chosen on the validation items: {why}"
+    sentence = (
+        f"Ratio {best.ratio:g}, chosen on the validation items: there it is "
+        f"{best.against_base:.1f} points better at composition than the base, and no headline "
+        "metric has its 95% interval below the base"
+    )
+    means = _role_means(reported, COMPOSITION)
+    for row in means[means.ratio == best.ratio].to_dict("records"):
+        sentence += f". On the reported items its composition is {_against_base(row)}"
+    return sentence
+
+
+def _against_base(row: Mapping[Hashable, Any]) -> str:
+    """The difference from the base in a row of a sweep, with its interval."""
+    ends = interval(row["against_base_low"], row["against_base_high"], "+.1f")
+    return f"{row['against_base']:+.1f} {ends}"
+
+
+def _role_means(frame: pd.DataFrame, role: str) -> pd.DataFrame:
+    """Rows of a WiSE-FT sweep with the mean over a benchmark role's sets."""
+    return frame[(frame.benchmark == MEANS) & (frame.name == role)]
+
+
+def means_by_ratio(frame: pd.DataFrame) -> pd.DataFrame:
+    """Table of means in per cent: a row per WiSE-FT ratio, a column per benchmark role.
+
+    Args:
+        frame: of `wise_ft.sweep`, of the reported or of the validation items.
+    """
+    columns = {role: _role_means(frame, role).set_index("ratio").value for role in _AXES}
+    return pd.DataFrame({role: column for role, column in columns.items() if len(column)})
+
+
+def trade_off(frame: pd.DataFrame) -> list[Plot]:
+    """Plot the trade-off between composition, zero-shot accuracy and retrieval by WiSE-FT ratio.
+
+    The first of these roles that was scored is plotted against the others; against the ratio if it
+    is the only one.
+
+    Args:
+        frame: of `wise_ft.sweep`, of the reported or of the validation items.
+    """
+    means = means_by_ratio(frame)
+    if means.empty:
+        return []
+    up, *right = means.columns
+    across = {f"{ROLE_LABELS[role]}, %": means[role] for role in right}
+    across = across or {"share of the fine-tuned weights": means.index.to_series()}
+    panels = []
+    for label, values in across.items():
+        points = zip(values, means[up], strict=True)
+        named = dict(zip((f"{ratio:g}" for ratio in means.index), points, strict=True))
+        panels.append(Panel(label, f"{ROLE_LABELS[up]}, %", named, list(named.values())))
+    sets = {ROLE_LABELS[role]: _role_means(frame, role).sets.iloc[0] for role in means.columns}
+    note = "Each point is a ratio, the square the base; each axis is the mean of its sets."
+    note += "".join(f" {role}: {members}." for role, members in sets.items())
+    label = f"{' against '.join(sets)}, along the ratios"
+    return scatter(panels, "trade_off.png", label, "The trade-off", note)

@@ -1,0 +1,132 @@
+"""Licences of what a version is made from: base model, data, and models that prepared the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from email.message import Message
+from importlib.metadata import distribution, entry_points
+from typing import Any, NamedTuple, cast
+
+from compo_pipeline.data.generators import GENERATORS
+from compo_pipeline.data.settings import DataSettings
+from compo_pipeline.generation.counterfactuals.settings import (
+    EDITOR_GROUP,
+    GENERATOR_GROUP,
+    CounterfactualSettings,
+)
+from compo_pipeline.generation.recaption.settings import RecaptionSettings
+from compo_pipeline.models.settings import BASES, ModelSettings
+
+UNKNOWN = "unknown"
+_PACKAGE = "compo-pipeline"
+# A licence's whole text stands in some packages' field for its name.
+_LONGEST = 80
+_RULES = "rules"
+# Of open_clip's weights, by the beginning of their tag: openai/CLIP's LICENSE and its model card,
+# mlfoundations/open_clip issue 177, the model card of timm/ViT-B-16-SigLIP.
+_OF_TAGS = {
+    "openai": "MIT by its repository, not stated of the weights",
+    "laion": "MIT",
+    "datacomp": "MIT",
+    "webli": "Apache-2.0",
+}
+
+
+class Material(NamedTuple):
+    """A model or a data set that a version was made from, with its licence."""
+
+    part: str
+    """Key of `registration.licences`."""
+    label: str
+    """What it is, for readers."""
+    name: str
+    """Name of the model, of the data set or of the program that wrote it."""
+    version: str = ""
+    """Its version or tag, empty if it has none."""
+    licence: str | None = None
+    """An SPDX expression or another name; None if it is unknown."""
+
+    def licensed(self, licences: Mapping[Any, str | None]) -> Material:
+        """The material with the licence that `registration.licences` sets for it, if any."""
+        return self._replace(licence=licences.get(self.part) or self.licence)
+
+
+def data_materials(
+    dataset: str, data: DataSettings, manifest: Mapping[str, Any]
+) -> Iterator[Material]:
+    """Yield the training captions and the training images."""
+    licence = _plugin_licence(GENERATORS.group, data.format)
+    images = manifest["count"] - len(manifest["files"])
+    yield Material("captions", "captions", dataset, licence=licence)
+    yield Material("images", f"images ({images:,})", dataset, licence=licence)
+
+
+def base_material(model: ModelSettings) -> Material:
+    """The base model, with the licence of its package or of its pretrained tag."""
+    tag = model.pretrained or ""
+    stated = (licence for start, licence in _OF_TAGS.items() if tag.startswith(start))
+    licence = _plugin_licence(BASES.group, model.name) or next(stated, None)
+    return Material("base", "base model", model.name, tag, licence)
+
+
+def parser_material(meta: Mapping[str, Any]) -> Material:
+    """The spaCy pipeline that parses captions, from its `meta` mapping."""
+    name, version, licence = (str(meta.get(key, "")) for key in ("name", "version", "license"))
+    return Material("parser", "parser", name, version, licence or None)
+
+
+def captioner_material(settings: RecaptionSettings) -> Iterator[Material]:
+    """Yield the captioning model, if one is configured."""
+    if settings.captioner is not None:
+        yield Material(
+            "captioner", "captions by a model", _model_name(settings.captioner, settings)
+        )
+
+
+def counterfactual_materials(settings: CounterfactualSettings) -> Iterator[Material]:
+    """Yield the configured caption editor and image generator."""
+    editor, generator = settings.caption_editor, settings.image_generator
+    for part, label, chosen, group in (
+        ("caption_editor", "edits of captions", editor, EDITOR_GROUP),
+        ("image_generator", "images of edits", generator, GENERATOR_GROUP),
+    ):
+        if chosen is not None:
+            own = chosen == _RULES
+            licence = _licence_of(_PACKAGE) if own else _plugin_licence(group, chosen)
+            yield Material(part, label, _model_name(chosen, settings), licence=licence)
+
+
+def _model_name(chosen: str, settings: Any) -> str:
+    """The model, folder or file in a component's settings, or else the component's own name."""
+    own = getattr(settings, chosen)
+    named = (getattr(own, key, None) for key in ("model", "folder", "path", "file"))
+    return next(filter(None, named), chosen)
+
+
+def _plugin_licence(group: str, name: str) -> str | None:
+    """Licence of the installed package that provides an entry point; None if no package does."""
+    points = entry_points(group=group, name=name)
+    return next((_licence_of(one.dist.name) for one in points if one.dist is not None), None)
+
+
+def _licence_of(package: str) -> str | None:
+    return stated_licence(cast(Message, distribution(package).metadata))
+
+
+def stated_licence(metadata: Message) -> str | None:
+    """Licence that a package's metadata state; None where they state none.
+
+    It is the SPDX expression, else the classifiers, else a short field.
+    """
+    if expression := metadata.get("License-Expression"):
+        return str(expression)
+    prefix = "License :: "
+    classifiers = [
+        each.rpartition(" :: ")[2]
+        for each in metadata.get_all("Classifier", [])
+        if each.startswith(prefix) and each != f"{prefix}OSI Approved"
+    ]
+    if classifiers:
+        return " or ".join(classifiers)
+    field = str(metadata.get("License") or "").strip()
+    return field if 0 < len(field) <= _LONGEST and "\n" not in field else None

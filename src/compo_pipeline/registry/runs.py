@@ -1,0 +1,400 @@
+"""MLflow tracking: the store, and runs that training opens and later stages resume.
+
+A run's id is passed on in the catalog (`run.json`), so one `kedro run`, several, or `dvc repro` all
+log into one run. If the store does not know the id (outputs were pulled from elsewhere or restored
+from a cache), a new run with the tag `restored_from` replaces it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from filelock import FileLock
+from mlflow.entities import Run
+from mlflow.entities.model_registry import RegisteredModel
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import is_tracking_uri_set
+from mlflow.tracking.context.registry import resolve_tags
+from mlflow.tracking.fluent import _get_experiment_id
+from mlflow.utils.file_utils import local_file_uri_to_path
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
+from mlflow.utils.uri import is_local_uri
+from sqlalchemy.exc import SQLAlchemyError
+
+from compo_pipeline.core.files import atomic_file
+from compo_pipeline.core.hashing import hash_of
+from compo_pipeline.core.provenance import git_state
+from compo_pipeline.core.settings import SettingsError, masked
+from compo_pipeline.registry.run_log import RunLog
+from compo_pipeline.registry.tracking_settings import TrackingSettings
+
+RESTORED_FROM = "restored_from"
+ERROR = "error"
+_SQLITE = "sqlite:///"
+# Folder beside a database in a file.
+_ARTEFACTS = "artifacts"
+# Columns of MLflow's database that hold places of artefacts.
+_PLACES = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+)
+# MLflow's page has a view for language models, which comes first, and one for training: releases
+# of MLflow 3 choose by the experiment's kind, by the address, or by the switch at the top left.
+_KIND = "mlflow.experimentKind"
+_OF_MODELS = {_KIND: "custom_model_development"}
+_VIEW = "workflowType=machine_learning"
+# Where `mlflow ui` listens.
+_LOCAL_PAGE = "http://127.0.0.1:5000"
+# MLflow's own would let a server that is away hold every request for minutes.
+_HTTP = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
+
+log = logging.getLogger(__name__)
+
+
+def configure(settings: TrackingSettings, project_path: Path) -> None:
+    """Set MLflow's store and experiment for this process; a missing experiment is created.
+
+    Artefacts of a database in a file are stored beside it; a server configures its own place.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    uri = connect(settings, project_path)
+    file = local_file(uri)
+    with store_errors():
+        if file is not None:
+            _create_database(file)
+        client = mlflow.MlflowClient()
+        experiment = client.get_experiment_by_name(settings.experiment)
+        if experiment is None:
+            place = None if file is None else (file.resolve().parent / _ARTEFACTS).as_uri()
+            # Another process may create it meanwhile.
+            with suppress(MlflowException):
+                client.create_experiment(settings.experiment, place, tags=_OF_MODELS)
+        elif _KIND not in experiment.tags:
+            client.set_experiment_tag(experiment.experiment_id, _KIND, _OF_MODELS[_KIND])
+        mlflow.set_experiment(settings.experiment)
+
+
+def connect(settings: TrackingSettings, project_path: Path) -> str:
+    """Set MLflow's store for this process and return its URI."""
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "false")
+    for name, value in _HTTP.items():
+        os.environ.setdefault(name, value)
+    # Its line for every retry of every request would bury the one that says who does not answer.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+    uri = settings.uri or _own_store(project_path)
+    if settings.uri is None:
+        # A new database is built in thirty migrations, each of which logs a line.
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    file = local_file(uri)
+    own = file is not None and file.resolve().is_relative_to(project_path.resolve())
+    if file is not None and own:
+        _relocate(file)
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    return uri
+
+
+def _own_store(project_path: Path) -> str:
+    """URI of the store in a project's folder mlruns, which is created if it is missing."""
+    # Absolute: MLflow takes a relative sqlite path from the working directory.
+    folder = project_path.resolve() / "mlruns"
+    folder.mkdir(exist_ok=True)
+    return f"{_SQLITE}{folder / 'mlflow.db'}"
+
+
+def _moved_from(file: Path) -> list[str]:
+    """URIs of other folders, named as that of an MLflow database, whose `artifacts` it names."""
+    if not file.is_file():
+        return []
+    places: list[tuple[str]] = []
+    with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as database:
+        places = database.execute("SELECT artifact_location FROM experiments").fetchall()
+    local: Any = is_local_uri
+    path_of: Any = local_file_uri_to_path
+    split = (place.rpartition("/") for (place,) in places if local(place))
+    parents = sorted({parent for parent, _, name in split if name == _ARTEFACTS})
+    paths = (Path(path_of(parent)).resolve() for parent in parents)
+    own = file.resolve().parent
+    return [
+        parent
+        for parent, path in zip(parents, paths, strict=True)
+        if path != own and path.name == own.name
+    ]
+
+
+def _relocate(file: Path) -> None:
+    """Make the store of a copied or moved project name the artefacts beside it."""
+    for old in _moved_from(file):
+        own = file.resolve().parent.as_uri()
+        log.warning("%s named artefacts in %s, and names those in %s from now on", file, old, own)
+        with closing(sqlite3.connect(file)) as database, database:
+            for table, column in _PLACES:
+                database.execute(
+                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) "
+                    f"WHERE substr({column}, 1, ?) = ?",
+                    (own, len(old) + 1, len(old) + 1, f"{old}/"),
+                )
+
+
+def local_file(uri: str) -> Path | None:
+    """Path of the database file of an MLflow store; None if the store is a server."""
+    path = uri.partition("?")[0].removeprefix(_SQLITE)
+    return Path(path) if uri.startswith(_SQLITE) and path else None
+
+
+def _create_database(file: Path) -> None:
+    """Create MLflow's database file if it is missing, atomically and by one process alone.
+
+    MLflow builds it in place, in thirty migrations: a kill among them would leave a database that
+    no run can use.
+    """
+    with FileLock(file.with_name(f"{file.name}.lock")):
+        if file.exists():
+            return
+        # Its import takes a second.
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        with atomic_file(file.resolve()) as temporary:
+            artefacts = (file.resolve().parent / _ARTEFACTS).as_uri()
+            store: Any = SqlAlchemyStore(f"{_SQLITE}{temporary}", artefacts)  # type: ignore[no-untyped-call]
+            store.engine.dispose()
+
+
+def experiment_id() -> str:
+    """Id of the MLflow experiment that this process has configured.
+
+    Raises:
+        RuntimeError: none is configured in this process; MLflow would use one of its own.
+    """
+    if not is_tracking_uri_set():  # type: ignore[no-untyped-call]
+        raise RuntimeError(
+            "no MLflow store is set: call compo_pipeline.registry.runs.configure first "
+            "(under `kedro run` the project's hook does)"
+        )
+    return str(_get_experiment_id())
+
+
+def registered_model(name: str, key: str = "registration.name") -> RegisteredModel:
+    """The model with a name in the configured MLflow registry.
+
+    Args:
+        name: of the model.
+        key: the setting or option that names it, for errors.
+
+    Raises:
+        SettingsError: the store has no such model, does not answer, or denies access.
+    """
+    with store_errors():
+        try:
+            return mlflow.MlflowClient().get_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+    raise SettingsError(
+        f"{key}: the registry has no model '{name}'; register one first (kedro run "
+        "--pipeline=registration), or set tracking.uri to the registry that has it"
+    )
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Context manager: errors of MLflow's store become a SettingsError that names `tracking.uri`.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, ImportError, OSError) as error:
+        named = mlflow.get_tracking_uri()
+        raise SettingsError(f"tracking.uri: cannot use {named}: {error}") from None
+
+
+def open_run(name: str, tags: Mapping[str, str]) -> str:
+    """Create a run in the configured MLflow experiment and return its id; `adopt` logs into it.
+
+    The tags `git_commit` and `git_dirty` describe the repository of the working directory.
+    """
+    commit, dirty = git_state(Path.cwd())
+    own = {
+        "git_commit": commit,
+        "git_dirty": str(dirty).lower(),
+        "mlflow.source.git.commit": commit,
+        "mlflow.source.name": "compo-pipeline",
+        "mlflow.source.type": "PROJECT",
+    }
+    run = mlflow.MlflowClient().create_run(
+        experiment_id(), run_name=name, tags=resolve_tags({**tags, **own})
+    )
+    return str(run.info.run_id)
+
+
+@contextmanager
+def log_into(run_id: str) -> Iterator[RunLog]:
+    """Context manager: log into an MLflow run, without changing its status and end time.
+
+    If the store does not know the id, the run that replaces it has another one.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    with store_errors():
+        yield RunLog((find(run_id) or _restored_run(run_id)).info.run_id)
+
+
+@contextmanager
+def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
+    """Context manager: an MLflow run goes on, and ends anew; an error marks it as failed.
+
+    A finished run keeps its end, so that its duration is that of the training. If the store does
+    not know the id, the run that replaces it has another one.
+
+    Args:
+        run_id: of the run.
+        adopted_later: whether a later step adopts and ends it too: a store that does not answer at
+            the end is only logged.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    client = mlflow.MlflowClient()
+    with store_errors():
+        run = (find(run_id) or _restored_run(run_id)).info
+        client.update_run(run.run_id, "RUNNING")
+    try:
+        yield RunLog(run.run_id)
+    except BaseException as error:
+        # A store that does not answer must not hide the error.
+        with suppress(MlflowException):
+            client.set_terminated(run.run_id, "FAILED")
+        if not isinstance(error, MlflowException):
+            raise
+        with store_errors():
+            raise
+    try:
+        with store_errors():
+            ended = run.end_time if run.status == "FINISHED" else None
+            client.set_terminated(run.run_id, "FINISHED", ended)
+    except SettingsError as problem:
+        if not adopted_later:
+            raise
+        log.warning("the run is not ended yet: %s", problem)
+
+
+def charts(run_id: str) -> list[str]:
+    """Lines that say how to see a run's charts: of a store in a file a command, and the URL.
+
+    Empty for an unknown run, and for a database that a server elsewhere shows.
+    """
+    uri = mlflow.get_tracking_uri()
+    file = local_file(uri)
+    page = _LOCAL_PAGE if file else masked(uri)
+    if not page.startswith("http"):
+        return []
+    with store_errors():
+        run = find(run_id)
+    if run is None:
+        return []
+    shown = f"experiments/{run.info.experiment_id}/runs/{run_id}/model-metrics"
+    url = f"{page.rstrip('/')}/#/{shown}?{_VIEW}"
+    if file is None:
+        return [url]
+    store = shlex.quote(f"{_SQLITE}{os.path.relpath(file)}")
+    return [f"mlflow ui --backend-store-uri {store}", url]
+
+
+def child_run(run_id: str, name: str) -> str:
+    """Id of the child of an MLflow run whose tag `role` is a given name; created if missing.
+
+    It has the parent's tags, the parent's name as a prefix, and the tag `role`.
+    """
+    client = mlflow.MlflowClient()
+    parent = client.get_run(run_id)
+    query = f"tags.{MLFLOW_PARENT_RUN_ID} = '{run_id}' AND tags.role = '{name}'"
+    if found := client.search_runs([parent.info.experiment_id], query, max_results=1):
+        return str(found[0].info.run_id)
+    # `_restored_run` must find the parent alone.
+    excluded = (MLFLOW_RUN_NAME, RESTORED_FROM, ERROR)
+    tags = {key: value for key, value in parent.data.tags.items() if key not in excluded}
+    child = client.create_run(
+        parent.info.experiment_id,
+        run_name=f"{parent.info.run_name}-{name}",
+        tags={**tags, MLFLOW_PARENT_RUN_ID: run_id, "role": name},
+    )
+    return str(child.info.run_id)
+
+
+def log_figures(
+    name: str, tags: Mapping[str, str], figures: Mapping[str, Any], page: Mapping[str, str | bytes]
+) -> str:
+    """Log metrics and their page as one MLflow run; equal metrics are logged once.
+
+    Args:
+        name: of the run.
+        tags: of the run.
+        figures: nested mappings, as `RunLog.metrics` gets them.
+        page: its files.
+
+    Returns:
+        The run's id.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    key = hash_of(name, figures)
+    query = f"tags.figures = '{key}'"
+    with store_errors():
+        found = mlflow.MlflowClient().search_runs([experiment_id()], query, max_results=1)
+        run_id = found[0].info.run_id if found else open_run(name, {**tags, "figures": key})
+    with adopt(run_id) as record:
+        record.metrics(figures)
+        record.page(page, "page")
+        return record.run_id
+
+
+def mark_failed(run_id: str, error: Exception) -> None:
+    """Mark an ended MLflow run as failed; a store that does not answer is only logged."""
+    try:
+        with store_errors():
+            if find(run_id) is not None:
+                client = mlflow.MlflowClient()
+                client.set_tag(run_id, ERROR, masked(f"{type(error).__name__}: {error}")[:500])
+                client.set_terminated(run_id, "FAILED")
+    except SettingsError as problem:
+        log.warning("the run is not marked as failed: %s", problem)
+
+
+def find(run_id: str) -> Run | None:
+    """The MLflow run with an id; None if it is unknown or deleted."""
+    try:
+        run = mlflow.MlflowClient().get_run(run_id)
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise
+    return run if run.info.lifecycle_stage == "active" else None
+
+
+def _restored_run(run_id: str) -> Run:
+    """The MLflow run that replaces an unknown run, created if no earlier stage has created it."""
+    client = mlflow.MlflowClient()
+    query = f"tags.{RESTORED_FROM} = '{run_id}'"
+    if found := client.search_runs([experiment_id()], query, max_results=1):
+        return found[0]
+    log.warning("MLflow run %s is not in this store; a new run, restored_from it, is used", run_id)
+    return client.get_run(open_run(f"restored-{run_id[:8]}", {RESTORED_FROM: run_id}))

@@ -1,0 +1,15 @@
+"""Settings of MLflow's store."""
+
+from __future__ import annotations
+
+from compo_pipeline.core.settings import Title, settings
+
+
+@settings
+class TrackingSettings:
+    """Settings of MLflow's store (YAML key `tracking`)."""
+
+    uri: str | None = None
+    """MLflow server or database; null is a sqlite file in mlruns/ of the project."""
+    experiment: Title = "compo"
+    """The experiment's name."""

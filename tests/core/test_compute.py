@@ -1,0 +1,145 @@
+"""Where and how precisely to compute is resolved once, from what the machine has.
+
+GPUs and processors are simulated by what they say of themselves: fp16 and mps were tried on no
+hardware.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+
+from compo_pipeline.core import compute
+from compo_pipeline.core.compute import Compute, choose_device, resolve
+from compo_pipeline.core.settings import SettingsError
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Pretends that a device of a kind is there, with or without bf16."""
+
+    def pretend(kind: str, bf16: bool) -> None:
+        monkeypatch.setattr(compute, "choose_device", lambda name, key: torch.device(kind))
+        monkeypatch.setattr(compute, "multiplies_bf16", lambda device: bf16)
+        monkeypatch.setattr(compute, "_hardware", lambda device: "Pretended")
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("kind", "bf16", "expected"),
+    [
+        ("cuda", True, "bf16"),
+        ("cuda", False, "fp16"),
+        ("cpu", True, "bf16"),
+        ("cpu", False, "fp32"),
+    ],
+)
+def test_auto_is_the_fastest_that_the_device_has_instructions_for(
+    machine: Any, kind: str, bf16: bool, expected: str
+) -> None:
+    machine(kind, bf16)
+    found = resolve("auto", "auto", key="training")
+    assert (found.device.type, found.precision) == (kind, expected)
+
+
+def test_mps_is_used_where_it_is_named_and_in_fp32_alone(
+    machine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine("mps", False)
+    found = resolve("mps", "auto", key="training")
+    assert (found.device.type, found.precision) == ("mps", "fp32")
+    compute.report("training", found)
+    assert "mps has not been tried" in caplog.text
+    with pytest.raises(SettingsError, match=r"training.precision: 'bf16' .*allowed here: fp32"):
+        resolve("mps", "bf16", key="training")
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "message"),
+    [
+        ("cpu", "fp16", "'fp16' is not supported on cpu .*: fp32, bf16$"),
+        ("cuda", "bf16", "'bf16' is not supported on cuda .*: fp32, fp16$"),
+    ],
+)
+def test_a_precision_that_the_device_lacks_is_refused_under_its_key(
+    machine: Any, kind: str, precision: str, message: str
+) -> None:
+    machine(kind, bf16=False)
+    with pytest.raises(SettingsError, match=f"^evaluation.precision: {message}"):
+        resolve("auto", precision, key="evaluation")
+
+
+def test_emulated_bf16_on_a_cpu_can_be_asked_for_and_is_warned_of(
+    machine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So a run that was begun elsewhere can go on."""
+    machine("cpu", bf16=False)
+    found = resolve("cpu", "bf16", key="training")
+    assert found == Compute(CPU, "bf16")
+    compute.report("training", found)
+    assert "training: this processor emulates bf16" in caplog.text
+
+
+def test_auto_is_a_gpu_where_there_is_one() -> None:
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    assert choose_device("auto", key="training.device").type == expected
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:99", "", "meta"])
+def test_a_device_that_is_not_there_is_refused(name: str) -> None:
+    message = rf"^pretraining.device: '{name}' cannot be used here .*; allowed here: auto, cpu"
+    with pytest.raises(SettingsError, match=message):
+        choose_device(name, key="pretraining.device")
+
+
+@pytest.mark.parametrize(
+    ("says", "has"),
+    [
+        ({"amx_bf16": True}, True),
+        ({"avx512_bf16": True, "amx_bf16": False}, True),
+        ({"avx512_f": True, "avx2": True}, False),
+        ({"neon": True, "bf16": True}, False),
+    ],
+)
+def test_which_processors_multiply_bf16(
+    monkeypatch: pytest.MonkeyPatch, says: dict[str, bool], has: bool
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: says)
+    assert compute.multiplies_bf16(CPU) == has
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp32"])
+def test_products_are_in_the_precision_inside_the_block_alone(precision: Any) -> None:
+    a = torch.ones(2, 2)
+    here = Compute(CPU, precision)
+    with here.autocast():
+        assert (a @ a).dtype == here.dtype
+        assert torch.nn.functional.scaled_dot_product_attention(a[None], a[None], a[None]).shape
+    assert (a @ a).dtype == torch.float32
+
+
+def test_cores_are_physical_and_those_that_the_process_may_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for allowed, physical, expected in ((16, 8, 8), (3, 8, 3), (4, None, 4)):
+        monkeypatch.setattr("joblib.cpu_count", lambda allowed=allowed: allowed)
+        monkeypatch.setattr("psutil.cpu_count", lambda logical, physical=physical: physical)
+        assert compute.cores.__wrapped__() == expected
+
+
+def test_processes_share_the_cores_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    monkeypatch.setattr(compute, "cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for processes in (1, 3, 20):
+        compute.use_cores(processes)
+    assert threads == [8, 2, 1]
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    compute.use_cores()
+    assert threads == [8, 2, 1]

@@ -1,0 +1,210 @@
+"""Settings are parsed strictly: unknown keys and wrong types are refused by their YAML name."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from compo_pipeline.__main__ import main
+from compo_pipeline.cli import cli
+from compo_pipeline.core.removed import REMOVED
+from compo_pipeline.core.settings import (
+    Open,
+    SettingsError,
+    defaults,
+    field_paths,
+    nearest,
+    parse,
+    plain,
+)
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.pipeline_registry import register_pipelines
+from compo_pipeline.project.settings import Parameters
+
+
+@dataclass(frozen=True)
+class Schedule:
+    rate: float = 1e-6
+    steps: int = 10
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str
+    attention: Literal["sparse", "softmax"] = "sparse"
+    schedule: Schedule = field(default_factory=Schedule)
+    betas: tuple[float, float] = (0.9, 0.98)
+    parts: dict[str, Schedule] = field(default_factory=dict)
+    stages: tuple[Schedule, ...] = ()
+    control: Schedule | None = None
+
+
+def test_nested_values_reach_frozen_dataclasses():
+    given = {
+        "name": "clic",
+        "schedule": {"rate": 2},
+        "betas": [0.5, 0.6],
+        "parts": {"head": {"steps": 3}},
+        "stages": [{"steps": 1}, {"steps": 2}],
+    }
+    recipe = parse(Recipe, given, "training")
+    assert recipe == Recipe(
+        name="clic",
+        schedule=Schedule(rate=2.0),
+        betas=(0.5, 0.6),
+        parts={"head": Schedule(steps=3)},
+        stages=(Schedule(steps=1), Schedule(steps=2)),
+    )
+    with pytest.raises(AttributeError):
+        recipe.name = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "suggestion"),
+    [
+        ({"schedul": {}}, "training.schedul", "schedule"),
+        ({"schedule": {"stpes": 1}}, "training.schedule.stpes", "steps"),
+        ({"parts": {"head": {"ratee": 1}}}, "training.parts.head.ratee", "rate"),
+        ({"stages": [{}, {"step": 1}]}, "training.stages.1.step", "steps"),
+        ({"control": {"rat": 1}}, "training.control.rat", "rate"),
+    ],
+)
+def test_unknown_key_is_refused_at_any_depth(given, key, suggestion):
+    with pytest.raises(SettingsError) as error:
+        parse(Recipe, {"name": "clic", **given}, "training")
+    assert str(error.value).startswith(f"{key}: unknown key; did you mean '{suggestion}'?")
+
+
+def test_every_wrong_value_is_named_with_what_was_got():
+    given = {"name": "clic", "attention": "dense", "schedule": {"steps": "many"}}
+    with pytest.raises(SettingsError) as error:
+        parse(Recipe, given, "training")
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith("training.attention: ") and "'sparse' or 'softmax'" in lines[0]
+    assert lines[1].startswith("training.schedule.steps: ") and "(got 'many')" in lines[1]
+
+
+def test_missing_value_and_wrong_shape_are_named():
+    with pytest.raises(SettingsError, match=r"^training\.name: Field required$"):
+        parse(Recipe, {}, "training")
+    with pytest.raises(SettingsError, match="training: expected a mapping, got 5"):
+        parse(Recipe, 5, "training")  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Gate:
+    rules: dict[str, Recipe]
+
+
+def test_an_entry_without_its_fields_names_the_nearest_complete_one():
+    given = {"rules": {"retrieval": {"name": "r"}, "retreival": {"schedule": {"steps": 3}}}}
+    with pytest.raises(SettingsError) as error:
+        parse(Gate, given, "gate")
+    expected = "gate.rules.retreival: a new name needs name too; did you mean 'retrieval'?"
+    assert str(error.value) == f"{expected} (known: retrieval)"
+    with pytest.raises(SettingsError, match="new: a new name needs name too"):
+        parse(
+            Gate, {"rules": {"new": {"schedule": {"steps": 3}}, "none": None, "number": 3}}, "gate"
+        )
+
+
+@dataclass(frozen=True)
+class Suite:
+    lists: Open[Open[Schedule]] = field(default_factory=dict)
+    """By list and model."""
+    recipe: Recipe | None = None
+
+
+def test_null_takes_a_name_out_of_an_open_mapping_at_any_depth():
+    given = {"lists": {"one": {"a": {"steps": 3}, "b": None}, "two": None}}
+    assert parse(Suite, given, "suite") == Suite(lists={"one": {"a": Schedule(steps=3)}})
+    # Another mapping has no names to take away.
+    with pytest.raises(SettingsError, match=r"^training\.parts\.head: .*\(got None\)"):
+        parse(Recipe, {"name": "clic", "parts": {"head": None}}, "training")
+
+
+def test_settings_are_plain_with_all_defaults_and_parse_again():
+    recipe = parse(Recipe, {"name": "clic", "stages": [{"steps": 1}]}, "training")
+    values = plain(recipe)
+    assert values == {
+        "name": "clic",
+        "attention": "sparse",
+        "schedule": {"rate": 1e-6, "steps": 10},
+        "betas": [0.9, 0.98],
+        "parts": {},
+        "stages": [{"rate": 1e-6, "steps": 1}],
+        "control": None,
+    }
+    assert parse(Recipe, values, "training") == recipe
+    # What must be set is null.
+    assert defaults(Recipe) == {**values, "name": None, "stages": []}
+
+
+def test_an_error_begins_with_the_place_of_its_key():
+    given = {"name": 3, "schedule": {"stpes": 1, "rate": "x"}, "speed": 1}
+    places = {"training.schedule.rate": "a.yml: ", "training.name": "--params: "}
+    with pytest.raises(SettingsError) as error:
+        parse(Recipe, given, "training", lambda key: places.get(key, ""))
+    lines = sorted(str(error.value).splitlines())
+    assert [line.partition(" (")[0] for line in lines] == [
+        "--params: training.name: Input should be a valid string",
+        "a.yml: training.schedule.rate: Input should be a valid number, unable to parse string as "
+        "a number",
+        "training.schedule.stpes: unknown key; did you mean 'steps'?",
+        "training.speed: unknown key",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        # The same name elsewhere, then a near one here, then a near one elsewhere.
+        ({"rate": 1}, "'training.schedule.rate'"),
+        ({"scheduel": {}}, "'schedule'"),
+        ({"schedule": {"bettas": 1}}, "'training.betas'"),
+    ],
+)
+def test_an_unknown_key_may_be_one_of_another_place(given, meant):
+    with pytest.raises(SettingsError, match=f"unknown key; did you mean {meant}\\?"):
+        parse(Recipe, {"name": "clic", **given}, "training")
+
+
+def test_booleans_are_no_numbers_at_any_depth():
+    given = {
+        "name": "clic",
+        "schedule": {"rate": True},
+        "betas": [0.5, False],
+        "parts": {"head": {"steps": True}},
+    }
+    with pytest.raises(SettingsError) as error:
+        parse(Recipe, given, "training")
+    assert sorted(str(error.value).splitlines()) == [
+        "training.betas.1: expected a number, got False",
+        "training.parts.head.steps: expected a number, got True",
+        "training.schedule.rate: expected a number, got True",
+    ]
+
+
+def test_no_suggestion_where_nothing_is_close():
+    assert nearest("quux", ["schedule", "rate"]) == ""
+    assert nearest("sheduel", ["schedule", "rate"]) == "; did you mean 'schedule'?"
+
+
+def test_a_single_value_instead_of_a_list_is_told_in_words_of_yaml() -> None:
+    with pytest.raises(SettingsError, match=r"^training.betas: Input should be a valid list"):
+        parse(Recipe, {"name": "clic", "betas": 0.5}, "training")
+
+
+def test_a_removed_name_is_answered_with_its_replacement():
+    """Removed names are no longer known, and each way of typing one is answered."""
+    known = {*(f"--pipeline={name}" for name in register_pipelines())}
+    known |= {*(f"compo-pipeline {name}" for name in cli.commands), *field_paths(Parameters, "")}
+    assert not known & REMOVED.keys()
+    with pytest.raises(SettingsError, match="no 'copy'; it was removed: use kedro run"):
+        cli.commands["run"].main(["--pipeline=copy"], standalone_mode=False)
+    with pytest.raises(SystemExit, match=r"no command 'worker'; it was removed: use torchrun"):
+        main(["worker"])
+    with pytest.raises(
+        SettingsError, match=r"evaluation\.attention: .*removed: use kedro run --pipe"
+    ):
+        parse(EvaluationSettings, {"attention": {}}, "evaluation")

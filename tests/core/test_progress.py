@@ -1,0 +1,59 @@
+"""Progress passes everything on and says how far it is."""
+
+import io
+import logging
+
+import pytest
+import rich
+from rich.console import Console
+
+from compo_pipeline.core import progress
+
+
+def test_items_pass_unchanged_and_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    assert list(progress.track(iter("abc"), 3, "spelling")) == ["a", "b", "c"]
+    assert caplog.messages[-1].startswith("spelling: 3 in ")
+
+
+def test_log_lines_where_there_is_no_terminal(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    clock = iter(range(0, 1000, 6))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    with progress.Meter(6, "training", done=2) as meter:
+        meter.advance(loss=0.5)
+        for _ in range(3):
+            meter.advance()
+    assert caplog.messages == [
+        "training: 4 of 6, loss 0.5, 0.167/s, about 12 s left",
+        "training: 4 in 30.0 s, loss 0.5, 0.133/s",
+    ]
+
+
+def test_a_loop_that_fails_claims_no_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with pytest.raises(ValueError, match="third"):
+        for number in progress.track(range(3), 3, "counting"):
+            if number == 2:
+                raise ValueError("third")
+    with pytest.raises(RuntimeError), progress.Meter(3, "training") as meter:
+        meter.advance()
+        raise RuntimeError
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("level", "shown"), [(logging.INFO, True), (logging.WARNING, False)])
+def test_a_terminal_has_bars_unless_this_log_is_silenced(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, level: int, shown: bool
+) -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(rich, "get_console", lambda: screen)
+    caplog.set_level(level, "compo_pipeline.core.progress")
+    assert list(progress.track("abc", 3, "spelling")) == ["a", "b", "c"]
+    with progress.Meter(1, "training") as meter:
+        meter.advance(loss=1.0)
+    drawn = screen.file.getvalue()
+    assert all((text in drawn) == shown for text in ("spelling", "training", "3/3", "loss 1"))
+    assert bool(caplog.messages) == shown

@@ -1,0 +1,86 @@
+"""The reference says of every key what it is, from where that is written once."""
+
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from compo_pipeline import cli
+from compo_pipeline.core.reference import (
+    ParameterEntry,
+    chosen,
+    collect_entries,
+)
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.project.settings import Parameters, all_values, loader_of, settings_classes
+from compo_pipeline.registry.settings import GateRule
+
+
+@pytest.fixture(scope="module")
+def entries(bootstrapped: Path) -> list[ParameterEntry]:
+    conf = bootstrapped / "conf"
+    default, smoke = (all_values(loader_of(conf, env, {})) for env in ("base", "smoke"))
+    return [*collect_entries(Parameters, settings_classes(), default, smoke)]
+
+
+@pytest.mark.parametrize(
+    ("key", "type_", "default", "value"),
+    [
+        ("training.log_every", "integer > 0 or null", None, 1),
+        (
+            "training.optimizer.betas",
+            "[number >= 0 and < 1, number >= 0 and < 1]",
+            [0.9, 0.98],
+            [0.9, 0.98],
+        ),
+        ("training.crop_scale", "[number, number] or null", None, None),
+        ("clic.views.images", "composite or single", "composite", "composite"),
+        ("siglip.objective.trains", "list of image or text", ["text"], ["text"]),
+        ("tuning.study.workers", "integer > 0", 1, 1),
+        ("tuning.trial.share", "number > 0 and <= 1", 0.6, 0.6),
+        ("counterfactuals.rules.order", "given or drawn", "given", "given"),
+        ("data.root", "path", "data/01_raw/scenes", "data/01_raw/smoke"),
+        ("seed", "integer", 0, 0),
+    ],
+)
+def test_a_key_has_its_type_default_and_value(
+    entries: list[ParameterEntry], key: str, type_: str, default: Any, value: Any
+) -> None:
+    entry = next(entry for entry in entries if entry.key == key)
+    assert (entry.type, entry.default, entry.value) == (type_, default, value)
+    assert entry.meaning
+
+
+def test_settings_under_names_of_ones_own_are_explained_once(entries: list[ParameterEntry]) -> None:
+    rules = chosen(entries, "promotion.gate.rules")
+    keys = [entry.key.removeprefix("promotion.gate.rules") for entry in rules]
+    names = [each.name for each in fields(GateRule)]
+    assert keys == ["", *(f".<name>.{name}" for name in names)]
+    assert "zero_shot" in rules[0].default
+    # Smoke changes every rule, and the reference shows what it makes of them.
+    assert rules[0].value["zero_shot"]["by"] == 100.0
+
+
+def test_nearly_every_key_says_what_it_means(entries: list[ParameterEntry]) -> None:
+    silent = [entry.key for entry in entries if not entry.meaning]
+    assert len(silent) < 0.02 * len(entries), silent
+
+
+def test_a_key_is_chosen_before_a_mere_prefix(entries: list[ParameterEntry]) -> None:
+    assert {entry.key for entry in chosen(entries, "data")} & {"dataset"} == set()
+    assert [entry.key for entry in chosen(entries, "training.log")] == ["training.log_every"]
+    with pytest.raises(SettingsError, match="did you mean 'training'"):
+        chosen(entries, "trainign")
+    with pytest.raises(SettingsError, match=r"training\.batch_size"):
+        chosen(entries, "batch_size")
+
+
+def test_the_page_is_up_to_date(bootstrapped: Path) -> None:
+    page = (bootstrapped / "docs" / "reference" / "parameters.md").read_text(encoding="utf-8")
+    advice = "stale: compo-pipeline params --markdown > docs/reference/parameters.md"
+    project = SimpleNamespace(project_path=bootstrapped)
+    result = CliRunner().invoke(cli.params, ["--markdown"], obj=project, catch_exceptions=False)
+    assert page == result.output, advice

@@ -1,0 +1,289 @@
+"""Rules over facts: which rows break them, quarantine, Data Docs, and when a run fails."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kedro.io import DatasetError
+
+from compo_pipeline.core.records import Caption, Fact, Rejected
+from compo_pipeline.core.settings import parse
+from compo_pipeline.data.catalog import PageDataset
+from compo_pipeline.data.quality.quarantine import (
+    TooManyBadRows,
+    refuse_too_many,
+    valid_captions,
+)
+from compo_pipeline.data.quality.settings import DataValidationSettings, RowRule
+from compo_pipeline.pipelines.validation.nodes import validate_facts
+
+GOOD = Fact(
+    row=0,
+    sample_id="train-0",
+    image="a.jpg",
+    split="train",
+    image_hash="hash",
+    decode_error=None,
+    width=64,
+    height=48,
+    sentences=3,
+    least_words=4,
+    most_words=34,
+    repeats_id=False,
+    repeats_pair=False,
+    leaks=False,
+)
+BREAKING = {
+    "unique_id": replace(GOOD, repeats_id=True),
+    "image_inside_root": replace(GOOD, decode_error="out_of_root: '../a.jpg'", width=0, height=0),
+    "image_present": replace(GOOD, decode_error="missing: no file", width=0, height=0),
+    "image_decodes": replace(GOOD, decode_error="truncated: cut off", width=0, height=0),
+    "width": replace(GOOD, width=31),
+    "height": replace(GOOD, height=31),
+    "enough_sentences": replace(GOOD, sentences=0),
+    "shortest_sentence": replace(GOOD, least_words=3),
+    "longest_sentence": replace(GOOD, most_words=35),
+    "unique_pair": replace(GOOD, repeats_pair=True),
+    "no_leak": replace(GOOD, leaks=True),
+}
+Outcome = tuple[list[Rejected], dict[str, Any], Path]
+NO_CAPTIONS: dict[str, Any] = {"captions": 0, "distinct_texts": {}, "forms": {}}
+UNPARSEABLE = Rejected(-1, "train-x", "", "unparseable", "line 3: no JSON")
+
+
+def validate(
+    facts: list[Fact], unparseable: list[Rejected], settings: DataValidationSettings, docs: Path
+) -> Outcome:
+    """What the node finds; its Data Docs are saved as the catalog does."""
+    entries, result, pages = validate_facts(facts, unparseable, NO_CAPTIONS, settings)
+    PageDataset(filepath=str(docs), page="index.html").save(pages)
+    return entries, result, docs
+
+
+def numbered(*facts: Fact) -> list[Fact]:
+    return [replace(fact, row=row, sample_id=f"train-{row}") for row, fact in enumerate(facts)]
+
+
+@pytest.fixture(scope="module")
+def settings(project: Path) -> DataValidationSettings:
+    """The project's own rules."""
+    content = yaml.safe_load((project / "conf/base/parameters_validation.yml").read_text())
+    return parse(DataValidationSettings, content["validation"], "validation")
+
+
+@pytest.fixture(scope="module")
+def outcome(settings: DataValidationSettings, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """A good row, then one row for each rule, then a good row."""
+    facts = numbered(GOOD, *BREAKING.values(), GOOD)
+    return validate(facts, [UNPARSEABLE], settings, tmp_path_factory.mktemp("docs") / "data_docs")
+
+
+def test_every_rule_of_the_project_finds_its_row(
+    settings: DataValidationSettings,
+    outcome: Outcome,
+) -> None:
+    entries, result, _ = outcome
+    assert list(BREAKING) == list(settings.rules), "each rule has a row here that breaks it"
+    assert entries[0] == UNPARSEABLE
+    assert [(entry.row, entry.rule) for entry in entries[1:]] == list(enumerate(BREAKING, start=1))
+    assert (result["records"], result["bad"], result["unparseable"]) == (14, 12, 1)
+    assert result["rules"]["unique_id"]["rows"] == [1]
+    counts = {name: rule["broken_by"] for name, rule in result["rules"].items()}
+    assert counts == dict.fromkeys(BREAKING, 1), "one fault is counted once"
+
+
+def test_the_detail_says_what_was_found_and_expected(
+    outcome: Outcome,
+) -> None:
+    details = {entry.rule: entry.detail for entry in outcome[0]}
+    assert details["width"] == (
+        "width is 31, expected at least 32, at most 20000 "
+        "(the image is too narrow or too wide to learn from)"
+    )
+    assert details["image_decodes"] == (
+        "decode_error is 'truncated: cut off', expected nothing (the file is no image, cut off, "
+        "damaged or beyond ingest.max_pixels)"
+    )
+    assert details["unique_id"].startswith("repeats_id is True, expected False")
+
+
+def test_the_data_docs_open_without_the_web(
+    outcome: Outcome,
+) -> None:
+    docs = outcome[2]
+    pages = {page.relative_to(docs).parts[0]: page for page in docs.rglob("*.html")}
+    assert set(pages) == {"index.html", "expectations", "validations"}
+    for page in pages.values():
+        fetched = re.findall(r"<(?:link|img|iframe)\b|<script\s|url\(", page.read_text())
+        assert fetched == [], page
+    index = pages["index.html"].read_text()
+    for name in BREAKING:
+        assert f"<td>{name}</td>" in index
+    for link in re.findall(r'href="([^"]+)"', index):
+        assert (docs / link).is_file()
+    assert "truncated: cut off" in pages["validations"].read_text()
+
+
+def test_the_index_profiles_the_data(
+    outcome: Outcome, approved: Callable[[str, str], None]
+) -> None:
+    index = (outcome[2] / "index.html").read_text()
+    approved("data_docs", index)
+    rows = len(BREAKING) + 2
+    assert f"<td>train</td><td>{rows}</td><td>1</td><td>3</td>" in index  # three are unreadable
+    assert "<title>31: 1 rows</title>" in index or "<title>31 to" in index  # the narrow image
+    assert "<td>rows with the sample_id of an earlier row</td><td>1</td>" in index
+    # What a rule means, never the expression that it is made of.
+    assert "^(?:missing|empty)" not in index
+
+
+def test_nothing_in_an_image_name_runs_in_the_data_docs(
+    settings: DataValidationSettings, tmp_path: Path
+) -> None:
+    name = "<script>alert(1)</script><img src=x onerror=alert(2)>.jpg"
+    facts = numbered(replace(GOOD, image=name, decode_error=f"missing: no file at '{name}'"))
+    validate(facts, [], settings, tmp_path / "docs")
+    for page in (tmp_path / "docs" / "validations").rglob("*.html"):
+        head, _, body = page.read_text().partition("</head>")
+        assert '<head><meta http-equiv="Content-Security-Policy"' in head
+        assert "default-src 'none'" in head
+        assert "onerror" in body, "the case is there"
+        assert "<script" not in body
+
+
+def test_a_second_site_replaces_the_first_but_nothing_else(
+    settings: DataValidationSettings, tmp_path: Path
+) -> None:
+    few = replace(settings, rules={"width": settings.rules["width"]})
+    for _ in range(2):
+        validate(numbered(GOOD), [], few, tmp_path / "docs")
+    assert len(list((tmp_path / "docs").rglob("*.html"))) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["docs"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    with pytest.raises(DatasetError, match=r"mine holds something else .*filepath in conf/base"):
+        validate(numbered(GOOD), [], few, tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").is_file()
+
+
+def test_good_rows_leave_quarantine_empty(settings: DataValidationSettings, tmp_path: Path) -> None:
+    entries, result, _ = validate(numbered(GOOD, GOOD), [], settings, tmp_path / "docs")
+    assert entries == []
+    assert result["bad_share"] == 0.0
+    refuse_too_many(result)
+
+
+def result_of(bad: int, records: int, unparseable: int = 0) -> dict[str, Any]:
+    return {
+        "records": records,
+        "bad": bad,
+        "bad_share": bad / records if records else 0.0,
+        "tolerated_share": 0.1,
+        "warnings": [],
+        "unparseable": unparseable,
+        "rules": {
+            "width": {
+                "column": "width",
+                "expected": "at least 32",
+                "means": "too narrow",
+                "broken_by": 2,
+                "rows": [3, 7],
+            },
+            "no_leak": {"column": "leaks", "expected": "False", "broken_by": 0, "rows": []},
+        },
+    }
+
+
+def test_only_more_than_the_tolerated_share_stops_a_run() -> None:
+    refuse_too_many(result_of(10, 100))
+    with pytest.raises(TooManyBadRows) as raised:
+        refuse_too_many(result_of(11, 100, unparseable=9))
+    message = str(raised.value)
+    assert "11 of 100 records are bad (11.0%), validation.tolerated_share allows 10.0%" in message
+    rule = "validation.rules.width (expected width at least 32): 2 rows, such as 3, 7: too narrow"
+    assert rule in message
+    assert "unparseable: 9 records" in message
+    assert "no_leak" not in message
+
+
+def test_no_record_and_no_good_record_stop_a_run() -> None:
+    with pytest.raises(TooManyBadRows, match="holds no record"):
+        refuse_too_many(result_of(0, 0))
+    with pytest.raises(TooManyBadRows, match="5 of 5") as raised:
+        refuse_too_many({**result_of(5, 5), "tolerated_share": 1.0})
+    assert "Raising validation.tolerated_share does not help" in str(raised.value)
+
+
+def test_the_advice_of_a_refusal_is_true() -> None:
+    found = result_of(11, 100)
+    with pytest.raises(TooManyBadRows) as raised:
+        refuse_too_many(found)
+    message = str(raised.value)
+    assert "--params validation.rules.width=null" in message
+    (share,) = re.findall(r"validation\.tolerated_share=([\d.]+)", message)
+    refuse_too_many({**found, "tolerated_share": float(share)})
+    found["rules"] = {"image_present": {**found["rules"]["width"], "column": "decode_error"}}
+    with pytest.raises(TooManyBadRows) as raised:
+        refuse_too_many(found)
+    assert "null" not in str(raised.value), "an image that is not there trains nothing"
+    found["rules"] = {"no_leak": {**found["rules"]["image_present"], "column": "leaks"}}
+    with pytest.raises(TooManyBadRows, match=r"which data\.shares divides") as raised:
+        refuse_too_many(found)
+    assert "null" not in str(raised.value), "held-out images that train measure nothing"
+
+
+def test_dead_links_are_counted_apart_from_bad_records(
+    settings: DataValidationSettings, tmp_path: Path
+) -> None:
+    gone = [Rejected(-1, f"train-{n}", "", "not_downloaded", "404") for n in range(9)]
+    facts = numbered(*[GOOD] * 4)
+    entries, result, docs = validate(facts, [*gone, UNPARSEABLE], settings, tmp_path / "docs")
+    assert entries == [*gone, UNPARSEABLE]
+    assert (result["records"], result["bad"], result["bad_share"]) == (5, 1, 0.2)
+    assert (result["unparseable"], result["not_downloaded"]) == (1, 9)
+    assert "1 of them could not be parsed. 9 more were never" in (docs / "index.html").read_text()
+    rows = [Caption("s", "i", "a.jpg", 1, 1, ("A.",), "t", "train") for _ in range(4)]
+    assert list(valid_captions(rows, entries, {**result, "tolerated_share": 0.2})) == rows
+    _, result, _ = validate([], gone, settings, tmp_path / "docs")
+    with pytest.raises(TooManyBadRows, match="holds no record whose image was downloaded"):
+        refuse_too_many(result)
+
+
+def test_valid_rows_are_chosen_by_their_number() -> None:
+    rows = [Caption("same", "i", f"{n}.jpg", 1, 1, ("A.",), "t", "train") for n in range(20)]
+    bad = [UNPARSEABLE, Rejected(1, "same", "1.jpg", "unique_id", "")]
+    left = valid_captions(rows, bad, result_of(2, 21, unparseable=1))
+    assert list(left) == [rows[0], *rows[2:]]
+    with pytest.raises(ValueError, match="run ingest and validation again"):
+        valid_captions(rows[1:], bad, result_of(2, 21, unparseable=1))
+
+
+def test_a_split_without_a_valid_row_says_why() -> None:
+    rows = [Caption("s", "i", f"{n}.jpg", 1, 1, ("A.",), "t", "test") for n in range(3)]
+    rows += [replace(rows[0], split="train") for _ in range(97)]
+    bad = [Rejected(n, f"test-{n}", "", "width", f"width is {n}, expected 32") for n in range(3)]
+    with pytest.raises(
+        TooManyBadRows, match=r"splits\.test: .*; 3 .* test-0: width is 0, expected"
+    ):
+        valid_captions(rows, bad, result_of(3, 100))
+
+
+def test_a_rule_of_ones_own(tmp_path: Path) -> None:
+    settings = DataValidationSettings(
+        tolerated_share=0.5,
+        rules={"only_train": RowRule(column="split", values=("train",))},
+    )
+    facts = numbered(GOOD, replace(GOOD, split="test"))
+    ((entry,), _, _) = validate(facts, [], settings, tmp_path / "docs")
+    assert (entry.row, entry.detail) == (1, "split is 'test', expected train")
+
+
+def test_no_rows_and_no_rules(settings: DataValidationSettings, tmp_path: Path) -> None:
+    entries, result, _ = validate([], [UNPARSEABLE], settings, tmp_path / "docs")
+    assert (entries, result["records"]) == ([UNPARSEABLE], 1)
+    entries, _, _ = validate(numbered(GOOD), [], replace(settings, rules={}), tmp_path / "docs")
+    assert entries == []

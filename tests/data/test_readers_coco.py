@@ -1,0 +1,122 @@
+"""COCO captions: what becomes a record and what does not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compo_pipeline.core.records import Rejected
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data import readers
+from compo_pipeline.data.readers.record import RawCaption, SourceError
+from compo_pipeline.data.settings import DataSettings
+
+
+def source(root: Path, images: Any, annotations: Any, name: str = "train2017") -> DataSettings:
+    folder = root / "annotations"
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"images": images, "annotations": annotations}
+    (folder / f"captions_{name}.json").write_text(json.dumps(content), "utf-8")
+    return DataSettings(root, "coco_captions", {"train": name})
+
+
+def caption(number: Any, image: Any, text: Any) -> dict[str, Any]:
+    return {"id": number, "image_id": image, "caption": text}
+
+
+def test_one_row_per_caption_the_others_are_further(tmp_path: Path) -> None:
+    data = source(
+        tmp_path,
+        [{"id": 7, "file_name": "7.jpg"}, {"id": 8, "file_name": "8.jpg"}],
+        [caption(1, 7, "A dog."), caption(2, 8, "A cat."), caption(3, 7, "One dog. It runs.")],
+    )
+    first, second, third = readers.read(data)
+    assert first == RawCaption(
+        sample_id="train-1",
+        image_id="train-7",
+        image="train2017/7.jpg",
+        own=("A dog.",),
+        further=("One dog. It runs.",),
+        split="train",
+    )
+    assert isinstance(second, RawCaption)
+    assert second.further == ()
+    assert isinstance(third, RawCaption)
+    assert (third.own, third.further) == (("One dog. It runs.",), ("A dog.",))
+
+
+def test_splits_are_read_in_their_order_and_ids_stay_apart(tmp_path: Path) -> None:
+    images = [{"id": 1, "file_name": "1.jpg"}]
+    source(tmp_path, images, [caption(1, 1, "A dog.")], "val2017")
+    source(tmp_path, images, [caption(1, 1, "A dog.")], "train2017")
+    data = DataSettings(tmp_path, "scenes", {"train": "train2017", "val": None, "test": "val2017"})
+    rows = list(readers.read(data))
+    assert [row.sample_id for row in rows] == ["train-1", "test-1"]
+    assert [row.image for row in rows] == ["train2017/1.jpg", "val2017/1.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (caption(2, 99, "A dog."), "no entry of images has the id 99"),
+        (caption(2, 1, None), "None is not a text"),
+        (caption(2, 1, ["A dog."]), "['A dog.'] is not a text"),
+        (caption(None, 1, "A dog."), "id is None"),
+        ({"id": 2, "caption": "A dog."}, "image_id is None"),
+        ("A dog.", "id is None"),
+        (caption(2, 1, "A \ud800 dog."), "not valid UTF-8"),
+    ],
+)
+def test_records_that_are_none_are_kept_with_the_reason(
+    tmp_path: Path, entry: Any, reason: str
+) -> None:
+    data = source(tmp_path, [{"id": 1, "file_name": "1.jpg"}], [entry, caption(3, 1, "A cat.")])
+    rejected, good = readers.read(data)
+    assert isinstance(rejected, Rejected)
+    assert (rejected.row, rejected.rule) == (-1, "unparseable")
+    assert reason in rejected.detail
+    assert isinstance(good, RawCaption)
+    assert good.own == ("A cat.",)
+
+
+def test_images_without_captions_and_broken_entries_are_kept(tmp_path: Path) -> None:
+    images = [
+        {"id": 1, "file_name": "1.jpg"},
+        {"id": 1, "file_name": "other.jpg"},
+        {"file_name": "no id.jpg"},
+        {"id": 2, "file_name": "2.jpg"},
+    ]
+    rows = list(readers.read(source(tmp_path, images, [caption(1, 1, "A dog.")])))
+    details = [row.detail for row in rows if isinstance(row, Rejected)]
+    assert details[0] == "images: id 1 was already given to '1.jpg'"
+    assert "lacks an id" in details[1]
+    assert details[2] == "no caption of this image"
+    assert len(details) == 3
+    assert rows[2] == RawCaption("train-1", "train-1", "train2017/1.jpg", ("A dog.",), (), "train")
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"images": []}', '{"images": {}, "annotations": []}']
+)
+def test_a_file_that_is_no_caption_file(tmp_path: Path, content: str) -> None:
+    data = source(tmp_path, [], [])
+    (tmp_path / "annotations" / "captions_train2017.json").write_text(content)
+    with pytest.raises(SourceError, match=r"captions_train2017\.json"):
+        list(readers.read(data))
+
+
+def test_an_unknown_format_names_the_nearest(tmp_path: Path) -> None:
+    data = DataSettings(tmp_path, "coco_caption", {"train": "train"})
+    with pytest.raises(SettingsError, match=r"data\.format.*did you mean 'coco_captions'"):
+        list(readers.read(data))
+
+
+def test_real_coco(shared: Path) -> None:
+    data = DataSettings(
+        shared / "coco_mini", "coco_captions", {"train": "train2017", "test": "val2017"}
+    )
+    rows = [row for row in readers.read(data) if isinstance(row, RawCaption)]
+    assert len(rows) == 795
+    assert len({row.sample_id for row in rows}) == 795
+    assert {len(row.further) for row in rows} == {4}

@@ -1,0 +1,100 @@
+"""NegCLIP's captions of COCO: one row per caption, the image's other captions beside it."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compo_pipeline.core.records import Rejected
+from compo_pipeline.data import readers
+from compo_pipeline.data.readers.record import RawCaption, SourceError
+from compo_pipeline.data.settings import Columns, DataSettings
+
+A, B = (f"coco/train2014/COCO_train2014_{number:012}.jpg" for number in (9, 25))
+
+
+def write(path: Path, rows: list[tuple[str, str]]) -> None:
+    """A file as it is published: an index without a name, and two columns of Python lists."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t")
+        writer.writerow(["", "title", "filepath", "neg_caption", "neg_image"])
+        for number, (title, image) in enumerate(rows):
+            writer.writerow([number, title, image, repr([f'"{title}" swapped', title]), "[1, 2]"])
+
+
+def source(root: Path, rows: list[tuple[str, str]], **settings: Any) -> DataSettings:
+    write(root / "train_neg_clip.tsv", rows)
+    return DataSettings(root, "neg_clip", {"train": "train_neg_clip.tsv"}, **settings)
+
+
+def read(data: DataSettings) -> list[RawCaption | Rejected]:
+    return list(readers.read(data))
+
+
+def test_captions_of_one_image_share_it_and_are_further_to_each_other(tmp_path: Path) -> None:
+    data = source(tmp_path, [("A dog's bed.", A), ("Two cats.", B), ('A "dog".\n', A)])
+    first, second, third = read(data)
+    assert first == RawCaption(
+        "train-0", f"train-{A}", A, ("A dog's bed.",), ('A "dog".\n',), "train"
+    )
+    assert isinstance(second, RawCaption)
+    assert (second.image_id, second.further) == (f"train-{B}", ())
+    assert isinstance(third, RawCaption)
+    assert (third.image_id, third.further) == (f"train-{A}", ("A dog's bed.",))
+
+
+def test_a_caption_that_stands_twice_is_two_rows(tmp_path: Path) -> None:
+    rows = read(source(tmp_path, [("A dog.", A), ("A dog.", A)]))
+    assert [row.further for row in rows if isinstance(row, RawCaption)] == [("A dog.",)] * 2
+
+
+def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
+    data = source(tmp_path, [("A dog.", A), ("A cat.", "")])
+    path = tmp_path / "train_neg_clip.tsv"
+    path.write_bytes(path.read_bytes() + b"2\tcut\n3\t\xff\t" + A.encode() + b"\t[]\t[]\r\n")
+    good, nameless, short, garbled = read(data)
+    assert isinstance(good, RawCaption)
+    assert good.further == (), "what cannot be read is no further caption"
+    details = [row.detail for row in (nameless, short, garbled) if isinstance(row, Rejected)]
+    for detail, reason in zip(details, ["name is ''", "2 fields", "UTF-8"], strict=True):
+        assert reason in detail
+
+
+def test_paths_start_from_the_folder_of_images(tmp_path: Path) -> None:
+    data = source(tmp_path, [("A dog.", A)], images="images")
+    (row,) = read(data)
+    assert row.image == f"images/{A}"
+
+
+def test_another_file_of_that_kind_names_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "own.tsv").write_text("who\ttext\timage\nx\tA dog.\tb/a.jpg\n")
+    columns = Columns(id="who", image="image", caption="text")
+    data = DataSettings(tmp_path, "neg_clip", {"train": "own.tsv"}, columns=columns)
+    assert list(readers.read(data)) == [
+        RawCaption("train-x", "train-b/a.jpg", "b/a.jpg", ("A dog.",), (), "train")
+    ]
+    plain = DataSettings(tmp_path, "neg_clip", {"train": "own.tsv"})
+    with pytest.raises(SourceError, match=r"no column filepath, title \(it has 'who, text"):
+        list(readers.read(plain))
+
+
+def test_real_coco(shared: Path, tmp_path: Path) -> None:
+    """The captions of a real COCO file, rewritten, give the rows that the COCO reader gives."""
+    root = shared / "coco_mini"
+    coco = DataSettings(root, "coco_captions", {"train": "train2017"})
+    content = json.loads((root / "annotations" / "captions_train2017.json").read_text())
+    names = {entry["id"]: entry["file_name"] for entry in content["images"]}
+    titles = [
+        (entry["caption"], f"train2017/{names[entry['image_id']]}")
+        for entry in content["annotations"]
+    ]
+    rows = read(source(tmp_path, titles))
+    expected = list(readers.read(coco))
+    assert len(rows) == 400
+    for row, other in zip(rows, expected, strict=True):
+        assert isinstance(row, RawCaption) and isinstance(other, RawCaption)
+        assert (row.image, row.own) == (other.image, other.own)
+        assert sorted(row.further) == sorted(other.further)
+    assert len({row.image_id for row in rows if isinstance(row, RawCaption)}) == 80

@@ -1,0 +1,30 @@
+"""Prompts and keys of stored answers; the examples of the prompts pass the checks."""
+
+from collections.abc import Callable
+
+import pytest
+
+from compo_pipeline.core.records import Parse
+from compo_pipeline.generation.counterfactuals.contract import EditRequest, Role
+from compo_pipeline.generation.counterfactuals.editors import llm
+from compo_pipeline.generation.counterfactuals.editors.checks import clean_answer, reason_to_reject
+
+
+@pytest.mark.parametrize("role", ["negative", "positive"])
+def test_messages(role: Role) -> None:
+    chat = llm.edit_messages("A dog\n on a mat.", role)
+    assert [turn["role"] for turn in chat[:3]] == ["system", "user", "assistant"]
+    assert chat[-1] == {"role": "user", "content": "A dog on a mat."}
+    assert chat[1:-1] != llm.edit_messages("", "positive" if role == "negative" else "negative")
+    text = llm.as_plain_text(chat)
+    assert text.endswith("Caption: A dog on a mat.\nEdited:")
+    assert text.count("\nEdited:") == len(chat[1:]) // 2 + 1
+
+
+@pytest.mark.parametrize("role", ["negative", "positive"])
+def test_examples_pass_the_checks(role: Role, parsed: Callable[[str], Parse]) -> None:
+    turns = [turn["content"] for turn in llm.edit_messages("", role)[1:-1]]
+    for caption, text in zip(turns[::2], turns[1::2], strict=True):
+        request = EditRequest("id", 0, role, caption, parsed(caption))
+        assert clean_answer(text, caption) == text
+        assert reason_to_reject(request, text) == "", text

@@ -1,0 +1,60 @@
+"""Grids: as many as are needed, in the colours they promise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from compo_pipeline.pages.attention_plots import ROWS, AttentionPanel, render
+
+
+def panel(base: np.ndarray, tuned: np.ndarray, size: int = 64) -> AttentionPanel:
+    """A gray image."""
+    return AttentionPanel("a box", "a.jpg", np.full((size, size, 3), 0.5, np.float32), base, tuned)
+
+
+def tints(grid: Image.Image) -> dict[str, np.ndarray]:
+    """Mean colours of the four quarters of the last map of a grid of one row."""
+    image = np.asarray(grid, float)
+    height, width = image.shape[:2]
+    # The map: right of three quarters of the width, between the titles and the colour bars.
+    quarter = image[int(0.16 * height) : int(0.70 * height), int(0.78 * width) : int(0.98 * width)]
+    h, w = quarter.shape[0] // 2, quarter.shape[1] // 2
+    parts = {"nw": quarter[:h, :w], "ne": quarter[:h, w:], "sw": quarter[h:, :w]}
+    return {name: part.reshape(-1, 3).mean(axis=0) for name, part in parts.items()}
+
+
+UNIFORM = np.ones((4, 4), np.float32)
+
+
+def test_green_is_more_violet_less_and_white_as_much() -> None:
+    tuned = UNIFORM.copy()
+    tuned[:2, :2], tuned[:2, 2:] = 1.4, 0.6
+    (grid,) = render([panel(UNIFORM, tuned)])
+    found = tints(grid)
+    red, green, blue = found["nw"]
+    assert green > red + 20 and green > blue + 20
+    red, green, blue = found["ne"]
+    assert green < red - 20 and green < blue - 20
+    assert np.ptp(found["sw"]) < 6
+
+
+@pytest.mark.parametrize(("size", "side"), [(64, 8), (378, 27), (600, 4)])
+def test_images_of_any_size_are_drawn(size: int, side: int) -> None:
+    uniform = np.ones((side, side), np.float32)
+    (grid,) = render([panel(uniform, uniform, size=size)])
+    assert grid.size[0] > 1000
+
+
+def test_names_are_no_formulas() -> None:
+    named = replace(panel(UNIFORM, UNIFORM), image="price_$5_^$.jpg", phrase="a $1_^$ note")
+    assert len(list(render([named]))) == 1
+
+
+def test_grids_hold_a_few_rows_each() -> None:
+    tall, short = (grid.size for grid in render([panel(UNIFORM, UNIFORM)] * (ROWS + 1)))
+    assert tall[1] > 3 * short[1] and abs(tall[0] - short[0]) < 20
+    assert list(render([])) == []

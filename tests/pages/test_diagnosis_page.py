@@ -1,0 +1,64 @@
+"""The page of diagnoses, with the settings that they advise."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from compo_pipeline.core.provenance import CommandOptions
+from compo_pipeline.evaluation.comparison import Difference, Estimate
+from compo_pipeline.evaluation.diagnosis.advice import Step
+from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
+from compo_pipeline.evaluation.diagnosis.weaknesses import KindResult
+from compo_pipeline.pages import diagnosis_page
+from compo_pipeline.pages.tables import show
+
+GAIN = Difference("ours", "base", -3.0, -9.0, 3.0, 0.4, 1.0, 8.0, 10, 18)
+RESULT = KindResult(
+    "swapped_objects",
+    262,
+    Estimate(52.0, 46.0, 58.0),
+    Estimate(49.0, 43.0, 55.0),
+    GAIN,
+    "swapped_objects",
+    0.0,
+)
+STEPS = (
+    Step("method", "negclip", "of <all> methods"),
+    Step("negclip.views.generators", ["swap"], "more"),
+    Step("training.epochs", 23, "asked of few"),
+    Step("training.wise_ft.ratio", "auto", "guessed: all of it"),
+)
+
+
+@pytest.mark.parametrize("steps", [STEPS, ()])
+def test_the_page_says_what_is_weak_and_what_to_change(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: tuple[Step, ...],
+    approved: Callable[[str, str], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(project)
+    missed = ("swapped_objects",)
+    found = Diagnosis((RESULT,), missed, missed, None, steps, 100, 90)
+    diagnoses = {"ours": found}
+    models = {"ours": {"name": "ViT-B-32", "pretrained": "mine"}}
+    options = CommandOptions("coco", {"seed": 3, "variant": "lora", "training": {"epochs": 2}})
+    given = diagnosis_page.diagnosis_page(diagnoses, models, {"command": "kedro run"}, options)
+    page = str(given.files(diagnosis_page.PAGE)[diagnosis_page.PAGE])
+    approved(f"diagnosis_{len(steps)}", page)
+    assert "ours: Missed and seldom asked for: swapped objects." in page
+    assert "\N{MINUS SIGN}6%" in page
+    show(given)
+    assert "swapped objects" in capsys.readouterr().out
+    if steps:
+        assert "of &lt;all&gt; methods" in page
+        advised = {step.key: step.value for step in steps if step.key != "method"}
+        assert yaml.safe_load(found.yaml) == {"variants": {"all": {"advised": advised}}}
+        model = {"model.name": "ViT-B-32", "model.pretrained": "mine"}
+        assert found.command(options, model) == (
+            "kedro run --pipeline=train_eval --env=coco --params seed=3,variant=lora+advised,"
+            "model.name=ViT-B-32,model.pretrained=mine,method=negclip"
+        )

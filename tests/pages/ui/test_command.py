@@ -1,0 +1,160 @@
+"""`compo-pipeline try`: versions by alias or number, examples, and early errors."""
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import mlflow
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from mlflow.entities.model_registry import ModelVersion
+from PIL import Image
+
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.data.images.decoding import load
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.pages.ui import page
+from compo_pipeline.pages.ui.command import draw_examples
+from compo_pipeline.pages.ui.page import PageExample
+from compo_pipeline.pages.ui.version import load_pair
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.settings import SigningSettings
+from compo_pipeline.registry.tracking_settings import TrackingSettings
+from compo_pipeline.registry.versions import find
+
+
+@pytest.fixture(scope="module")
+def version(
+    mlflow_project: Path,
+    models: tuple[LoadedModel, LoadedModel],
+    version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., ModelVersion],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> ModelVersion:
+    """The challenger `tried`, version 1; the registry's tag of its method was changed."""
+    tracking.configure(TrackingSettings(), mlflow_project)
+    source = tmp_path_factory.mktemp("version")
+    tags = version_files(models[1], source, method="clic")
+    client = mlflow.MlflowClient()
+    client.create_registered_model("tried")
+    tags |= {"base_fingerprint": models[0].fingerprint, "method": "sparcl"}
+    made = sealed(client.create_model_version("tried", str(source), tags=tags))
+    client.set_registered_model_alias("tried", "challenger", made.version)
+    return made
+
+
+def test_a_version_has_an_alias_or_a_number(version: ModelVersion) -> None:
+    assert find("tried", "challenger", None).version == version.version
+    assert find("tried", "nobody", 1).version == version.version
+
+
+def test_missing_models_and_versions_are_named(version: ModelVersion) -> None:
+    with pytest.raises(SettingsError, match=r"registration.name: .*no model 'missing'.*tracking"):
+        find("missing", "champion", None)
+    with pytest.raises(SettingsError, match=r"registration.name: .*no model 'missing'"):
+        find("missing", "champion", 1)
+    with pytest.raises(SettingsError, match=r"--version: tried has no version 7"):
+        find("tried", "champion", 7)
+    message = r"--alias: .*'champion' .*known: challenger \(version 1\).*--pipeline=promotion"
+    with pytest.raises(SettingsError, match=message):
+        find("tried", "champion", None)
+    with pytest.raises(SettingsError, match="did you mean 'challenger'"):
+        find("tried", "chalenger", None)
+
+
+def test_a_version_is_loaded_beside_its_base(
+    version: ModelVersion,
+    models: tuple[LoadedModel, LoadedModel],
+    folders: tuple[Path, Path],
+) -> None:
+    base = ModelSettings(f"local-dir:{folders[0]}")
+    pair = load_pair(version, "challenger", base, "cpu", SigningSettings())
+    loaded = (pair.base.fingerprint, pair.tuned.fingerprint)
+    assert loaded == (models[0].fingerprint, models[1].fingerprint)
+    assert pair.label == "challenger"
+    assert pair.title == f"tried, version 1: CLIC, fine-tuned from {pair.base.name}"
+    other = ModelSettings(f"local-dir:{folders[1]}")
+    with pytest.raises(SettingsError, match="fine-tuned from another model"):
+        load_pair(version, "challenger", other, "cpu", SigningSettings())
+
+
+def test_without_gradio_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"pip install -c constraints.txt -e '\.\[ui\]'"):
+        page.require_gradio()
+
+
+@pytest.fixture
+def benchmarks(tmp_path: Path) -> BenchmarksSettings:
+    """Two subtasks of three items each; of the second no image can be read."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for name in ("swap_obj", "swap_att"):
+        items = {}
+        for number in range(3):
+            file = f"{name}{number}.png"
+            items[str(number)] = {
+                "filename": file,
+                "caption": f"right {file}",
+                "negative_caption": f"wrong {file}",
+            }
+            if name == "swap_obj":
+                Image.new("RGB", (8, 8)).save(images / file)
+            else:
+                (images / file).write_text("broken")
+        (tmp_path / "sugar_crepe").mkdir(exist_ok=True)
+        (tmp_path / "sugar_crepe" / f"{name}.json").write_text(json.dumps(items))
+    return BenchmarksSettings(str(tmp_path), str(images), {"sugar_crepe": BenchmarkSet()})
+
+
+def test_an_example_of_each_subtask_that_has_one(benchmarks: BenchmarksSettings) -> None:
+    (example,) = draw_examples(benchmarks, 6)
+    file = example.image.name
+    assert example == PageExample(
+        Path(benchmarks.images) / file, (f"right {file}", f"wrong {file}")
+    )
+    assert draw_examples(benchmarks, 0) == []
+    drawn = {draw_examples(benchmarks, 6, seed)[0].image.name for seed in range(10)}
+    assert len(drawn) == 3
+
+
+def test_a_crop_is_no_example(benchmarks: BenchmarksSettings) -> None:
+    file = Path(benchmarks.root or "") / "sugar_crepe" / "swap_obj.json"
+    file.write_text(file.read_text().replace(".png", ".png#xywh=0,0,4,4"))
+    assert draw_examples(benchmarks, 6) == []
+
+
+def test_an_image_in_a_parquet_file_is_no_example(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(content, "PNG")
+    names = ("caption", "caption2", "negative_caption")
+    row = {"image": {"bytes": content.getvalue(), "path": "a.png"}, **dict.fromkeys(names, "a")}
+    folder = tmp_path / "sugar_crepe_pp"
+    folder.mkdir()
+    pq.write_table(pa.Table.from_pylist([row]), folder / "swap_obj.parquet")
+    settings = BenchmarksSettings(str(tmp_path), sets={"sugar_crepe_pp": BenchmarkSet()})
+    (task,) = from_files(settings)
+    assert load(*task.image_locations(task.items[0])[0]).size == (8, 8)
+    assert draw_examples(settings, 6) == []
+
+
+def test_without_files_there_are_no_examples(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    sets = {"sugar_crepe": BenchmarkSet()}
+    assert draw_examples(BenchmarksSettings(str(tmp_path), sets=sets), 6) == []
+    assert "benchmarks.sets.sugar_crepe: there is no folder" in caplog.text
+
+
+def test_a_benchmark_without_files_hides_no_example_of_others(
+    benchmarks: BenchmarksSettings,
+) -> None:
+    sets = {"zero_shot": BenchmarkSet(), **benchmarks.sets}
+    assert len(draw_examples(replace(benchmarks, sets=sets), 6)) == 1

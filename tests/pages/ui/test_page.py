@@ -1,0 +1,297 @@
+"""The command itself, on a registered version, as a person in front of a browser meets it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from PIL import Image
+
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.pages.ui import page as layout
+from compo_pipeline.pages.ui.page import PageExample
+from compo_pipeline.pages.ui.version import CaptionScores, VersionPair
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.tracking_settings import TrackingSettings
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `ui`"),
+]
+
+Browser = Callable[[Path], AbstractContextManager[Any]]
+
+CAPTIONS = ["a red cube", "a blue <b>sphere</b>", "two cats", "a cup on a table", "nothing"]
+EXAMPLE = ["a grey square", "a grey circle"]
+ROWS = """[...document.querySelectorAll('#scores tbody tr')].map(row =>
+    [...row.children].map(cell => [cell.firstChild.textContent, cell.className]))"""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A page that is being served from a project's folder."""
+
+    url: str
+    project: Path
+    process: subprocess.Popen[bytes]
+    temporary: Path
+
+
+def command(project: Path, folders: tuple[Path, Path], *arguments: str) -> list[str]:
+    benchmarks = project / "benchmarks"
+    params = f"model.name=local-dir:{folders[0]},evaluation.device=cpu"
+    params += f",benchmarks.root={benchmarks},benchmarks.images={benchmarks}"
+    params += ",benchmarks.sets.sugar_crepe_pp=null"
+    return [sys.executable, "-m", "compo_pipeline", "try", "--params", params, *arguments]
+
+
+@pytest.fixture(scope="module")
+def project(
+    workspace: Path,
+    models: tuple[LoadedModel, LoadedModel],
+    mlflow_project: Path,
+    version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., Any],
+) -> Path:
+    """A project whose champion is version 1, with one benchmark of one item."""
+    import mlflow
+
+    tracking.configure(TrackingSettings(), workspace)
+    try:
+        tags = version_files(models[1], workspace / "version")
+        client = mlflow.MlflowClient()
+        client.create_registered_model("compo-clip")
+        tags |= {"base_fingerprint": models[0].fingerprint, "method": "clic"}
+        sealed(client.create_model_version("compo-clip", str(workspace / "version"), tags=tags))
+        client.set_registered_model_alias("compo-clip", "champion", "1")
+    finally:
+        tracking.configure(TrackingSettings(), mlflow_project)
+    folder = workspace / "benchmarks" / "sugar_crepe"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (60, 40), "grey").save(folder.parent / "grey.jpg")
+    item = {"filename": "grey.jpg", "caption": EXAMPLE[0], "negative_caption": EXAMPLE[1]}
+    (folder / "replace_obj.json").write_text(json.dumps({"0": item}))
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def served(
+    project: Path,
+    folders: tuple[Path, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    free_port: Callable[[], int],
+) -> Iterator[Served]:
+    port = free_port()
+    temporary = tmp_path_factory.mktemp("temporary")
+    log = project / "try.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command(project, folders, "--port", str(port)),
+            cwd=project,
+            env={**os.environ, "TMPDIR": str(temporary)},
+            stdout=output,
+            stderr=output,
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(300):
+            assert process.poll() is None, log.read_text()
+            try:
+                urllib.request.urlopen(url, timeout=5)
+                break
+            except OSError:
+                time.sleep(1)
+        yield Served(url, project, process, temporary)
+    finally:
+        process.terminate()
+        process.wait(120)
+
+
+@pytest.fixture
+def page(served: Served, chromium: Browser, tmp_path: Path) -> Iterator[Any]:
+    with chromium(tmp_path / "chromium") as opened:
+        opened.go(served.url)
+        opened.wait("!!document.querySelector('#compare')")
+        yield opened
+
+
+def emptied(page: Any) -> None:
+    """Remove the image with its own button, and wait for the change that clears the results."""
+    page.click("#image button[aria-label='Remove Image']")
+    page.wait("!document.querySelector('#image img')")
+    page.wait(f"({ROWS}).length == 0")
+
+
+def compared(page: Any, captions: list[str]) -> list[list[list[str]]]:
+    """Press the button; the table that comes of it, each cell with its class."""
+    page.click("#compare")
+    page.wait(f"({ROWS}).length == {len(captions)}")
+    rows: list[list[list[str]]] = page.read(ROWS)
+    assert [row[0][0] for row in rows] == captions
+    return rows
+
+
+def test_a_person_compares_two_models(
+    page: Any,
+    models: tuple[LoadedModel, LoadedModel],
+    image: Path,
+    pixels: Image.Image,
+    cosines: Callable[[LoadedModel, Image.Image, list[str]], list[float]],
+    served: Served,
+) -> None:
+    title = page.read("document.title")
+    assert title.startswith("compo-clip, version 1: CLIC, fine-tuned from ")
+    heading = page.read("document.querySelector('#heading').innerText")
+    assert heading.startswith("compo-clip, version 1\n") and "champion · CLIC" in heading
+
+    def check(image: Image.Image, captions: list[str]) -> None:
+        rows = compared(page, captions)
+        for column, loaded in enumerate(models, start=1):
+            expected = cosines(loaded, image, captions)
+            found = [float(row[column][0]) for row in rows]
+            assert found == pytest.approx(expected, abs=1e-4)
+            best = ["best" if value == max(expected) else "" for value in expected]
+            assert [row[column][1] for row in rows] == best
+
+    # It opens with an example and its scores.
+    grey = Image.open(served.project / "benchmarks" / "grey.jpg")
+    page.wait(f"({ROWS}).length == {len(EXAMPLE)}")
+    check(grey, EXAMPLE)
+    emptied(page)
+    # A click right after a change of the image is cancelled with what the change cancels.
+    clicked = "document.querySelector('#compare').click()"
+    page.wait(f"{clicked} || document.body.innerText.includes('Upload an image')")
+
+    page.upload("#image input[type=file]", image)
+    page.wait("!!document.querySelector('#image img')")
+    page.write("#captions textarea", "\n".join(CAPTIONS))
+    check(pixels, CAPTIONS)
+
+    page.write("#phrase input, #phrase textarea", "a red cube")
+    page.click("#phrase button")
+    assert page.wait("document.querySelector('#maps img')?.naturalWidth") > 800
+
+    page.click("#examples button, #examples tbody tr")
+    page.wait("!document.querySelector('#scores table') && !document.querySelector('#maps img')")
+    page.wait(
+        f"document.querySelector('#captions textarea').value == {json.dumps(chr(10).join(EXAMPLE))}"
+    )
+    check(grey, EXAMPLE)
+
+    assert len(page.requests) > 10
+    assert page.foreign() == []
+
+
+def test_an_empty_page_uses_the_width_of_the_window(page: Any) -> None:
+    edge = "document.querySelector('#{}').getBoundingClientRect().{}"
+    assert page.read(edge.format("captions", "left")) > page.read(edge.format("image", "right"))
+
+
+def test_a_file_that_is_no_image_is_refused_in_words(page: Any, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image at all")
+    emptied(page)
+    page.upload("#image input[type=file]", broken)
+    page.click("#compare")
+    page.wait("document.body.innerText.includes('not_an_image: not one of JPEG')")
+
+
+@dataclass
+class Slow:
+    """Fake of a pair of models that answers when the event `told` is set."""
+
+    asked: Event = field(default_factory=Event)
+    told: Event = field(default_factory=Event)
+    answered: Event = field(default_factory=Event)
+    label: str = "champion"
+    title: str = "compo-clip, version 1"
+    name: str = "compo-clip"
+    version: int = 1
+    method: str = "CLIC"
+    base: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(name="base"))
+
+    def scores(self, image: Path, captions: list[str]) -> list[CaptionScores]:
+        self.asked.set()
+        self.told.wait()
+        self.answered.set()
+        return [CaptionScores(captions[0], 0.1, 0.2, True, True, False)]
+
+
+def test_no_answer_about_a_former_image(
+    chromium: Browser, image: Path, tmp_path: Path, free_port: Callable[[], int]
+) -> None:
+    import gradio
+
+    slow = Slow()
+    port = free_port()
+    # The example that it opens with is answered at once.
+    slow.told.set()
+    page = layout.build(cast("VersionPair", slow), [PageExample(image, ("another",))])
+    for event in (slow.asked, slow.told, slow.answered):
+        event.clear()
+    page.launch(
+        server_port=port, prevent_thread_lock=True, quiet=True, allowed_paths=[str(tmp_path)],
+        theme=gradio.themes.Base(font=["sans-serif"], font_mono=["monospace"]),
+    )  # fmt: skip
+    try:
+        with chromium(tmp_path / "chromium") as person:
+            person.go(f"http://127.0.0.1:{port}")
+            person.wait("document.querySelector('#scores')?.innerText.includes('another')")
+            emptied(person)
+            person.upload("#image input[type=file]", image)
+            person.wait("!!document.querySelector('#image img')")
+            person.write("#captions textarea", "a cup")
+            person.click("#compare")
+            assert slow.asked.wait(60)
+            person.click("#examples button, #examples tbody tr")
+            person.wait("document.querySelector('#captions textarea').value == 'another'")
+            time.sleep(1)
+            slow.told.set()
+            assert slow.answered.wait(60)
+            time.sleep(3)
+            assert person.read("document.querySelectorAll('#scores table').length") == 0
+            # The page goes on answering.
+            person.click("#compare")
+            person.wait("document.querySelector('#scores')?.innerText.includes('another')")
+    finally:
+        slow.told.set()
+        page.close()
+
+
+def test_no_file_but_its_own_is_served(served: Served) -> None:
+    project = served.project.resolve()
+    for path in ("conf/base/parameters.yml", "benchmarks/grey.jpg", "mlruns/mlflow.db"):
+        assert (project / path).is_file()
+        for form in (str(project / path), path):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(f"{served.url}/gradio_api/file={form}", timeout=20)
+            assert refused.value.code in (403, 404)
+
+
+def test_nothing_uploaded_outlives_the_page(served: Served) -> None:
+    assert list(served.temporary.glob("compo_ui_*"))
+    served.process.terminate()
+    assert served.process.wait(120) == 0
+    assert not list(served.temporary.glob("compo_ui_*"))
+
+
+def test_a_missing_alias_is_reported_in_one_line(project: Path, folders: tuple[Path, Path]) -> None:
+    done = subprocess.run(
+        command(project, folders, "--alias", "nobody"),
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Error: --alias: no version of compo-clip has the alias 'nobody'" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr

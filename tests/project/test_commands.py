@@ -1,0 +1,164 @@
+"""Kedro's own commands work on the project, and mistakes on the command line are told plainly."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from kedro.framework.cli.cli import KedroCLI
+
+from compo_pipeline.__main__ import main
+from compo_pipeline.methods.registry import METHODS
+from compo_pipeline.pipeline_registry import TRAIN_EVAL, register_pipelines
+from compo_pipeline.pipelines.raw import pipeline as raw
+
+
+@pytest.fixture
+def kedro(workspace, monkeypatch):
+    """Runs a command in this process: another would import Kedro and the project for seconds."""
+    monkeypatch.chdir(workspace)
+    return lambda *arguments: CliRunner().invoke(KedroCLI(workspace), arguments)
+
+
+def kedro_process(folder, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "kedro", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_registry_lists_every_pipeline(kedro):
+    listed = kedro("registry", "list").stdout
+    folders = {path.parent.name for path in Path("src/compo_pipeline/pipelines").glob("*/nodes.py")}
+    assert set(TRAIN_EVAL) < folders
+    for name in (*folders, "train_eval", "__default__"):
+        assert f"- {name}\n" in listed
+
+
+def test_every_pipeline_is_listed_with_what_it_is_for(kedro):
+    shown = dict(line.split(maxsplit=1) for line in kedro("pipelines").stdout.splitlines())
+    assert set(shown) == set(register_pipelines())
+    assert shown["raw"] == raw.create_pipeline.__doc__
+
+
+def test_help_in_a_project_lists_the_commands_with_and_without_one(workspace, monkeypatch, capsys):
+    monkeypatch.chdir(workspace)
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    listed = re.findall(r"^  ([a-z-]+) +[A-Z]", capsys.readouterr().out, re.MULTILINE)
+    assert {"run", "versions", "serve", "doctor", "new"} <= {*listed}
+
+
+def test_benchmarks_are_listed_and_their_missing_images(kedro, tmp_path):
+    items = {"0": {"filename": "0.png", "caption": "a", "negative_caption": "b"}}
+    file = tmp_path / "sugar_crepe" / "swap_obj.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(items))
+    given = f"--params=benchmarks.root={tmp_path}"
+    assert "sugar_crepe" in kedro("benchmarks", given).stdout
+    assert kedro("benchmarks", given, "--missing").stdout == f"{tmp_path}/images/0.png\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["describe-datasets", "resolve-patterns"])
+def test_catalog_is_described(workspace, command):
+    done = kedro_process(workspace, "catalog", command)
+    assert done.returncode == 0, done.stderr
+    assert "compo_pipeline.data.catalog.RowsDataset" in done.stdout
+    # Everything on disk is a dataset of the catalog's; the rest is made and read in one pipeline.
+    listed = re.findall(r"MemoryDataset:\n((?: +- \w+\n)+)", done.stdout)
+    resolved = re.findall(
+        r"^(\w+):\n(?:  .*\n)+?  type: \S*MemoryDataset$", done.stdout, re.MULTILINE
+    )
+    files = (workspace / "conf" / "base").glob("catalog*.yml")
+    on_disk = {name for file in files for name in yaml.safe_load(file.read_text())}
+    registered = register_pipelines()
+    written = {name for each in registered for name in registered[each].all_outputs()}
+    in_memory = written - on_disk
+    assert {*resolved, *re.findall(r"\w+", "".join(listed))} == in_memory
+
+
+@pytest.mark.slow
+def test_viewer_shows_every_node_in_its_layer(workspace):
+    done = kedro_process(workspace, "viz", "build")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads((workspace / "build" / "api" / "main").read_text())
+    assert shown["layers"] == [
+        "raw",
+        "intermediate",
+        "primary",
+        "feature",
+        "model_input",
+        "models",
+        "model_output",
+        "reporting",
+    ]
+    nodes = {node["full_name"] for node in shown["nodes"] if node["type"] == "task"}
+    assert {"data.prepare_source", "training.train_models"} <= nodes
+    assert "registration.register_export" in nodes
+
+
+def test_a_mistyped_key_is_told_in_one_line(workspace):
+    done = kedro_process(workspace, "run", "--params", "training.epoch=3")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: --params: training.epoch: unknown key; did you mean")
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_unknown_method_is_told_before_anything_runs(kedro):
+    done = kedro("run", "--params", "method=clicc")
+    assert done.exit_code == 1
+    known = ", ".join(METHODS)
+    expected = f"Error: method: 'clicc' is unknown; did you mean 'clic'? (allowed: {known})"
+    assert done.stderr.strip() == expected
+
+
+def test_a_misspelt_pipeline_is_told_in_one_line(kedro):
+    done = kedro("run", "--pipeline=train_evl")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: --pipeline: no 'train_evl'; did you mean 'train_eval'?")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--from-nodes=views.drw_views"], "--from-nodes=views.drw_views: .*did you mean"),
+        (["--tags=none"], "--tags=none: Pipeline contains no nodes"),
+        (["--namespaces=trainin"], "--namespaces=trainin: .*'trainin'"),
+        (["--runner=ThreadRunnr"], "--runner: there is no 'ThreadRunnr'; did you mean 'Thread"),
+        (["--runner=no.Runner"], "--runner: there is no 'no.Runner'"),
+    ],
+)
+def test_options_that_select_nothing_are_told_in_one_line(kedro, options, told):
+    done = kedro("run", *options)
+    assert done.exit_code == 1
+    assert re.match(f"Error: {told}", done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_parameters_are_listed_with_the_values_of_an_environment(kedro):
+    done = kedro("params", "training.optimizer", "--env=coco")
+    assert done.exit_code == 0, done.stderr
+    assert "training.optimizer.lr = 0.0017  coco: 1.0e-06  (number >= 0)\n" in done.stdout
+
+
+def test_commands_start_without_the_large_libraries() -> None:
+    """The nodes and hooks that need one import it: each takes seconds."""
+    program = (
+        "import sys, compo_pipeline.settings\n"
+        "from compo_pipeline.pipeline_registry import register_pipelines\n"
+        "register_pipelines()\n"
+        "large = {'great_expectations', 'matplotlib', 'mlflow', 'open_clip', 'spacy', 'torch'}\n"
+        "print(sorted(large & sys.modules.keys()))"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

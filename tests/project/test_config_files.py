@@ -1,0 +1,323 @@
+"""Every file of conf/ parses, every environment stands, and the files agree with one another."""
+
+import re
+from operator import attrgetter
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+import yaml
+from kedro.framework.project import pipelines
+from kedro.io import MemoryDataset
+from kedro.validation.type_extractor import TypeExtractor
+
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.core import keys
+from compo_pipeline.core.settings import defaults, leaves, parse, plain
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.methods.registry import METHODS, build
+from compo_pipeline.pipeline_registry import TRAIN_EVAL, register_pipelines
+from compo_pipeline.project.settings import RunSettings, settings_classes
+from compo_pipeline.tuning.space import read, searchable
+
+PROJECT = Path(__file__).parents[2]
+CONF = PROJECT / "conf"
+DVC = PROJECT / "dvc.yaml"
+FILES = sorted(path for path in CONF.rglob("*.yml") if "local" not in path.parts)
+# Environments of rendered scenes; the others' data are real.
+SCENES = re.compile("base|local|smoke|scenes$")
+ENVIRONMENTS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
+OTHER_DATA = {folder for folder in ENVIRONMENTS if not SCENES.search(folder)}
+LAYERS = {
+    "raw",
+    "intermediate",
+    "primary",
+    "feature",
+    "model_input",
+    "models",
+    "model_output",
+    "reporting",
+}
+RUN_OWNED = {
+    "views",
+    "checkpoint",
+    "control_checkpoint",
+    "resume",
+    "report",
+    "wise_ft_report",
+    "attention_report",
+    "tuning",
+    "tuning_trials",
+    "tuning_report",
+    "export",
+    "exported",
+}
+METHOD_FILES = sorted((CONF / "base" / "parameters_methods").glob("*.yml"))
+# Made by nodes for nodes to find again, never passed through the catalog.
+PATHS_ALONE = {
+    "recaptions_state",
+    "resume",
+    "counterfactuals_state",
+    "features",
+    "model_output",
+    "tuning",
+    "tuning_trials",
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONF)))
+def test_file_parses_and_says_what_it_is_for(path):
+    text = path.read_text(encoding="utf-8")
+    # That of settings of speed has an example alone.
+    assert yaml.safe_load(text) or path.name == keys.COMPUTE
+    assert text.startswith("#")
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_environment_gives_all_parameters_and_no_other(context, env):
+    params = context(env).params
+    assert plain(parse(RunSettings, params)) == params
+
+
+def default_of(key):
+    """The default of a dotted key of conf/base; KeyError where it has none.
+
+    What lies below a setting without a default, or under a name of the user's own, has none.
+    """
+    classes = settings_classes()
+    (root,) = [each for each in classes if f"{key}.".startswith(f"{each}.")][-1:] or [""]
+    value = defaults(classes[root]) if root else {}
+    for part in key.removeprefix(f"{root}.").split("."):
+        if not isinstance(value, dict):
+            raise KeyError(key)
+        value = value[part]
+    return value
+
+
+def test_the_default_of_a_key_is_that_of_its_class():
+    assert default_of("training.early_stopping.patience") is None
+    assert default_of("clic.objective.weights.unimodal") == 1.0
+    assert default_of("counterfactuals.rules.order") == "given"
+    # Required, below a required one, a name of the user's own, and a value without a class.
+    for key in ("seed", "training.optimizer.lr", "benchmarks.sets.mine", "variants.all.a"):
+        with pytest.raises(KeyError):
+            default_of(key)
+
+
+def test_conf_base_repeats_no_default():
+    """A default is written once, in its class."""
+    content = "".join(path.read_text(encoding="utf-8") for path in FILES)
+    interpolated = set(re.findall(r"\$\{(?:oc\.select:)?([\w.]+)[},]", content))
+    # DVC wants a key that a stage names to stand in its file.
+    interpolated |= set(re.findall(r"[\w.]+", DVC.read_text()))
+    repeated = []
+    for path, values in keys.read(CONF / "base", "parameters").items():
+        for key, value in leaves(values):
+            try:
+                same = default_of(key) == value
+            except KeyError:
+                continue
+            if same and key not in interpolated:
+                repeated.append(f"{path.name}: {key}")
+    assert repeated == []
+
+
+def test_entries_are_real_datasets_in_every_environment(context):
+    for env in ENVIRONMENTS:
+        if env == "base" or any((CONF / env).rglob("catalog*")):
+            catalog = context(env).catalog
+            assert all(catalog.get(name) is not None for name in catalog)
+
+
+def test_fresh_clone_has_the_folder_of_local_configuration():
+    assert (CONF / "local" / ".gitkeep").is_file()
+
+
+# Of models of any origin, on any benchmarks.
+SUITE = {"embeddings", "suite_report"}
+
+
+def test_parameters_and_catalog_read_the_same_globals(context):
+    runtime = {"dataset": "d", "method": "clip", "variant": "v", "seed": 7}
+    made = context("base", **runtime)
+    catalog = made.catalog
+    for name, path in made.params["paths"].items():
+        if name in SUITE:
+            continue
+        own = "/d/clip/v/seed=7/" if name in RUN_OWNED else "/d[/_]"
+        assert re.search(own, f"{path}/"), name
+        if name not in PATHS_ALONE:
+            assert catalog[name]._filepath == PROJECT / path
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_defaults_named_in_globals_reach_the_parameters(context, env):
+    values = {}
+    for folder in (CONF / "base", CONF / env):
+        for given in keys.read(folder, "globals").values():
+            values |= given
+    params = context(env).params
+    for name, value in values.items():
+        if isinstance(value, dict):
+            # Scenes bring benchmarks of their own.
+            own = f"{params['data']['root']}/benchmarks/test" if env not in OTHER_DATA else None
+            for key, given_value in value.items():
+                by_default = own if key == "root" else None
+                assert params[name][key] == (given_value or by_default)
+        else:
+            assert params[name] == value
+
+
+# Here, where the environments are read: each takes a second.
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_shipped_search_spaces_hold_the_configured_values(context, env):
+    params = context(env).params
+    method = params["method"]
+    assert set(params["spaces"]) == set(METHODS)
+    own = build(method, **params["method_settings"])
+    configured = {"training": params["training"], method: own.configuration}
+    # The configured values are inside.
+    assert read(params["spaces"][method], f"spaces.{method}", configured, searchable(method))
+
+
+@pytest.mark.parametrize("env", ["base", "smoke", "coco"])
+def test_an_environment_can_be_evaluated(context, env):
+    params = context(env).params
+    parse(EvaluationSettings, params["evaluation"], "evaluation")
+    benchmarks = parse(BenchmarksSettings, params["benchmarks"], "benchmarks")
+    assert benchmarks.sets["sugar_crepe"] and benchmarks.sets["sugar_crepe_pp"]
+    # Only where people wrote the captions is CLIC's reading of them a published protocol.
+    assert benchmarks.retrieval.text == ("clic" if env == "coco" else "raw")
+
+
+def test_data_of_ones_own_are_not_judged_on_scenes(context):
+    mine = {"dataset": "mine", "data": {"format": "table", "root": "/mine"}}
+    params = context("base", **mine).params
+    assert params["benchmarks"]["root"] is None
+    assert params["tuning"]["benchmarks"]["root"] is None
+    named = context("base", **mine, benchmarks={"root": "/official"}).params
+    assert named["benchmarks"]["root"] == "/official"
+    few = context("base", data={"root": "few"}).params
+    assert few["benchmarks"]["root"] == "few/benchmarks/test"
+    assert few["tuning"]["benchmarks"]["root"] == "few/benchmarks/val"
+
+
+def test_runtime_roots_reach_the_parameters(context):
+    params = context("coco", data={"root": "/photos"}, benchmarks={"root": "/questions"}).params
+    assert params["data"]["root"] == "/photos"
+    assert params["benchmarks"]["root"] == "/questions"
+    sets = params["benchmarks"]["sets"]
+    for name in ("sugar_crepe", "sugar_crepe_pp"):
+        assert sets[name]["images"] == "/photos/val2017"
+    named = context("coco", benchmarks={"images": "/images"}).params["benchmarks"]
+    assert named["images"] == named["sets"]["sugar_crepe"]["images"] == "/images"
+
+
+def test_every_entry_has_a_layer_and_a_place_of_its_own(context):
+    catalog = context("base").catalog
+    places = {}
+    for name in catalog:
+        if name.startswith("param"):
+            continue
+        dataset = catalog[name]
+        if isinstance(dataset, MemoryDataset):
+            continue
+        assert dataset.metadata["kedro-viz"]["layer"] in LAYERS, name
+        places.setdefault(str(dataset._filepath), []).append(name)
+    assert [names for names in places.values() if len(names) > 1] == []
+
+
+def test_what_a_run_decides_lies_in_the_run_s_own_folder(context):
+    """Else the next run of another method, variant or seed overwrites it."""
+    base, other = context("base"), context("base", method="sparcl", variant="other", seed=7)
+    recipes = [context(env) for env in ENVIRONMENTS if env.endswith("_scenes")]
+    # Data of a recipe's own are in the folders of their own dataset.
+    runs = [other, *(run for run in recipes if run.params["dataset"] == base.params["dataset"])]
+    nodes = [node for name in pipelines for node in pipelines[name].nodes]
+
+    def decided_by_a_run(name):
+        # The command, and links to a run's pages, are printed on pages.
+        if name in ("params:command", "params:site") or not name.startswith("params:"):
+            return False
+        return any(run.catalog.load(name) != base.catalog.load(name) for run in runs)
+
+    read = set(filter(decided_by_a_run, {name for node in nodes for name in node.inputs}))
+    decided, more = set(), read
+    while more:
+        decided |= more
+        follow = {name for node in nodes if decided & set(node.inputs) for name in node.outputs}
+        more = follow - decided
+    decided -= read
+    assert {"parses", "views", "checkpoint", "metrics"} <= decided
+    for name in decided & set(base.catalog):
+        dataset = other.catalog[name]
+        if not isinstance(dataset, MemoryDataset):
+            assert "/sparcl/other/seed=7/" in str(dataset._filepath), name
+
+
+def test_entries_are_the_datasets_of_the_pipelines_and_no_others(context):
+    """What is in no catalog file is in memory: made and read in the same pipeline."""
+    catalog = context("base").catalog
+    entries = {name for name in catalog if not name.startswith("param")}
+    used, in_memory = set(), set()
+    for pipeline in map(pipelines.__getitem__, pipelines):
+        own = {name for name in pipeline.datasets() if not name.startswith("param")}
+        used |= own
+        in_memory |= own - entries
+    assert entries <= used
+    for name in register_pipelines():
+        inner = pipelines[name].all_outputs() - pipelines[name].outputs()
+        assert in_memory & pipelines[name].datasets() <= inner, name
+
+
+LAYERS = "raw intermediate primary feature model_input models model_output reporting".split()
+
+
+@pytest.mark.parametrize("name", list(register_pipelines()))
+def test_no_layer_feeds_an_earlier_one(context, name):
+    """Kedro-Viz shows no layers at all where two depend on each other."""
+    catalog, deepest = context("base").catalog, {}  # layer of an entry, and of what it is made from
+
+    def layer(entry):
+        entered = entry in catalog and not entry.startswith("param")
+        shown = (getattr(catalog[entry], "metadata", None) or {}) if entered else {}
+        return LAYERS.index(shown["kedro-viz"]["layer"]) if shown else -1
+
+    for node in pipelines[name].nodes:
+        before = max((deepest.get(each, layer(each)) for each in node.inputs), default=-1)
+        for output in node.outputs:
+            assert layer(output) in (-1, *range(before, len(LAYERS))), output
+            deepest[output] = max(before, layer(output))
+
+
+def test_every_parameter_that_a_node_reads_is_configured(context):
+    catalog = context("base").catalog
+    read = set().union(*(pipelines[name].inputs() for name in pipelines))
+    assert {name for name in read if name.startswith("param")} <= set(catalog)
+    assert "parameters" not in read, "take narrow `params:` inputs: DVC must see what is read"
+
+
+@pytest.mark.parametrize("name", list(register_pipelines()))
+def test_nodes_get_the_settings_of_their_annotations(context, name):
+    for node in pipelines[name].nodes:
+        assert get_type_hints(node.func), node.name
+    typed = TypeExtractor({name: pipelines[name]}).extract_types_from_pipelines()
+    assert all(isinstance(attrgetter(key)(context().settings), cls) for key, cls in typed.items())
+
+
+def test_the_default_is_the_whole_chain(bootstrapped):
+    chain = set(TRAIN_EVAL)
+    assert chain | {"train_eval", "__default__", "shipped"} <= set(pipelines)
+    nodes = {node.name for name in chain for node in pipelines[name].nodes}
+    assert {node.name for node in pipelines["__default__"].nodes} == nodes
+
+
+def test_every_method_has_a_file_of_its_own():
+    files = {path.stem: keys.read(CONF / "base", "parameters")[path] for path in METHOD_FILES}
+    assert set(files) == set(METHODS)
+    assert all(list(values) == [name] for name, values in files.items())
+
+
+def test_no_configuration_names_a_machine():
+    for path in FILES:
+        assert not re.search(r"(/home/|/root/|/Users/|https?://)", path.read_text()), path

@@ -1,0 +1,188 @@
+"""Every session checks its configuration first, in the project itself."""
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from kedro.framework.cli.utils import _split_params
+from kedro.framework.session import KedroSession
+from kedro.io import DataCatalog, DatasetError, MemoryDataset
+from kedro.pipeline import node, pipeline
+
+from compo_pipeline.core.files import DamagedFileError, DiskFullError, atomic_file
+from compo_pipeline.core.provenance import CommandOptions
+from compo_pipeline.core.records import Caption, View
+from compo_pipeline.core.settings import SettingsError, plain
+from compo_pipeline.core.table_files import write_rows
+from compo_pipeline.data.catalog import FolderDataset, RowsDataset
+from compo_pipeline.methods.views import EpochViews
+from compo_pipeline.project.hooks import ProjectHooks
+
+
+@pytest.fixture
+def parameters(bootstrapped, monkeypatch):
+    """Parameters of a session, as its nodes would get them."""
+    monkeypatch.chdir(bootstrapped)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        # Set, then deleted: the test's end restores what stood there, also where nothing did.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+    def load(env="base", **runtime):
+        with KedroSession.create(bootstrapped, env=env, runtime_params=runtime) as session:
+            return plain(session.load_context().settings)
+
+    return load
+
+
+def test_one_nested_override_keeps_its_siblings(parameters):
+    plain = parameters()
+    changed = parameters(data={"columns": {"caption": "text"}})
+    assert changed["data"]["columns"] == {**plain["data"]["columns"], "caption": "text"}
+    # `command` says what was typed, for commands that are shown to the user.
+    own = dict.fromkeys(("data", "command", "site"))
+    assert {**changed, **own} == {**plain, **own}
+    assert changed["site"] == {**plain["site"], "command": changed["command"]}
+    assert changed["command"]["params"] == {"data": {"columns": {"caption": "text"}}}
+
+
+def test_an_environment_keeps_the_siblings_of_what_it_overrides(parameters):
+    base, coco = parameters(), parameters("coco")
+    assert coco["model"] == {
+        **base["model"],
+        "name": "ViT-B-32-quickgelu",
+        "pretrained": "openai",
+    }
+
+
+def test_null_takes_a_split_away(parameters):
+    assert parameters("coco")["data"]["splits"] == {"train": "train2017", "test": "val2017"}
+
+
+def test_null_takes_a_rule_away_as_a_refusal_advises(parameters):
+    # What `--params validation.rules.width=null` gives.
+    left = parameters(**_split_params(None, None, "validation.rules.width=null"))
+    plain = parameters()["validation"]["rules"]
+    assert left["validation"]["rules"].keys() == plain.keys() - {"width"}
+
+
+def test_runtime_values_beat_the_environment_and_null_means_none(parameters):
+    coco = parameters("coco", model={"name": "scenes-base", "pretrained": None}, seed=3)
+    assert coco["model"]["name"] == "scenes-base"
+    assert coco["model"]["pretrained"] is None
+    assert coco["paths"]["resume"].endswith("coco/clic/default/seed=3/resume")
+    report = coco["site"]["pages"]["report"]
+    assert report.endswith("coco/clic/default/seed=3/report/report.html")
+
+
+@pytest.mark.parametrize("env", ["base", "coco", "smoke"])
+def test_an_unknown_runtime_key_is_refused_in_every_environment(parameters, env):
+    told = r"^--params: model\.nmae: unknown key; did you mean 'name'\?"
+    with pytest.raises(SettingsError, match=told):
+        parameters(env, model={"nmae": "x"})
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", ".."])
+def test_names_that_would_leave_their_folder_are_refused(parameters, name):
+    with pytest.raises(SettingsError, match="^--params: variant: "):
+        parameters(variant=name)
+
+
+def test_relative_paths_start_from_the_project_wherever_the_command_was_typed(
+    parameters, project, tmp_path
+):
+    os.chdir(tmp_path)
+    parameters()
+    assert Path.cwd() == project
+
+
+@pytest.mark.parametrize(
+    ("model", "offline"),
+    [
+        ({"name": "scenes-base", "pretrained": None}, "1"),
+        ({"name": "ViT-B-32", "pretrained": None}, "1"),
+        ({"name": "ViT-B-32", "pretrained": "openai"}, "0"),
+        ({"name": "hf-hub:somebody/model"}, "0"),
+    ],
+)
+def test_hub_is_reached_only_for_weights_that_live_there(parameters, model, offline):
+    parameters(model=model)
+    assert os.environ["HF_HUB_OFFLINE"] == offline
+
+
+def test_what_the_user_set_in_the_environment_stays(parameters, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    parameters(model={"name": "hf-hub:somebody/model"})
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.fixture
+def failed(bootstrapped, tmp_path):
+    """What the hook makes of a pipeline's error; its entries `captions` and `views` exist."""
+    hooks = ProjectHooks()
+    hooks._settings = SimpleNamespace(command=CommandOptions("smoke", {"seed": 1}))
+    entries = {
+        "captions": RowsDataset(filepath=str(tmp_path / "captions.parquet"), row="Caption"),
+        "views": FolderDataset(filepath=str(tmp_path / "views")),
+        "params:seed": MemoryDataset(1),
+    }
+    run = pipeline([node(lambda *inputs: None, list(entries), "nothing", name="reader")])
+
+    def show(action):
+        with pytest.raises(Exception) as raised:
+            action(entries)
+        hooks.on_pipeline_error(raised.value, run, DataCatalog(entries))
+
+    return show
+
+
+def test_a_damaged_table_names_its_file_and_the_command_that_writes_it(failed, tmp_path):
+    path = tmp_path / "captions.parquet"
+
+    def load(entries):
+        entries["captions"].save([Caption("1", "1", "1.jpg", 8, 8, ("a cube",), "test", "train")])
+        path.write_bytes(path.read_bytes().replace(b"a cube", b"a cubf", 1))
+        entries["captions"].load()
+
+    again = "captions.parquet is damaged.*kedro run --pipeline=ingest --env=smoke --params seed=1"
+    with pytest.raises(SettingsError, match=again):
+        failed(load)
+
+
+def test_damaged_views_name_the_pipeline_of_their_folder(failed, tmp_path):
+    def read(_):
+        file = tmp_path / "views" / "epoch=00.parquet"
+        write_rows(file, [], View)
+        file.write_bytes(file.read_bytes()[:-1])
+        EpochViews(file.parent).epoch(0)
+
+    with pytest.raises(SettingsError, match=r"epoch=00.parquet is damaged.*--pipeline=views"):
+        failed(read)
+
+
+def test_a_damaged_file_of_no_entry_is_named_alone(failed, tmp_path):
+    def read(_):
+        raise DatasetError("elsewhere") from DamagedFileError(tmp_path / "x.parquet", "cut off")
+
+    with pytest.raises(SettingsError, match=r"x.parquet is damaged: cut off; run again"):
+        failed(read)
+
+
+def test_a_full_disk_is_one_line_with_the_file_where_it_is_known(failed, tmp_path):
+    def full(_):
+        with atomic_file(tmp_path / "x.parquet"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full_elsewhere(_):
+        raise RuntimeError("MLflow") from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(DiskFullError, match=r"left for .*/x.parquet"):
+        failed(full)
+    with pytest.raises(DiskFullError, match=r"left for .*resume"):
+        failed(full_elsewhere)
+
+
+def test_any_other_error_stays(failed):
+    failed(lambda _: 1 / 0)

@@ -1,0 +1,175 @@
+"""A project that the installed package writes has what a run needs, and its own method is found."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from compo_pipeline.__main__ import main
+from compo_pipeline.cli import cli
+from compo_pipeline.core import settings
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.pipeline_registry import descriptions
+from compo_pipeline.project import commands, creation
+
+ROOT = Path(__file__).parents[2]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("new")
+    command = [sys.executable, "-m", "compo_pipeline", "new", "My-photos"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == (
+        "Written: My-photos. Next:\n\n  cd My-photos\n  kedro run --pipeline=train_eval\n"
+    )
+    return folder / "My-photos"
+
+
+@pytest.fixture(scope="module")
+def built(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's package as a wheel, which Python imports from as it is."""
+    place = tmp_path_factory.mktemp("built")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)]
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
+    (wheel,) = place.iterdir()
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def kedro(project: Path, built: Path) -> Run:
+    """Runs a command in the project, whose package is installed."""
+    path = os.pathsep.join([str(built), os.environ.get("PYTHONPATH", "")])
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "compo_pipeline", *arguments]
+        environment = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run(
+            command, cwd=project, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def test_it_has_every_environment_but_this_machine_s_own(project: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "conf"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    ours = {name for name in listed.stdout.split() if not name.startswith("conf/local")}
+    theirs = {str(path.relative_to(project)) for path in (project / "conf").rglob("*.yml")}
+    assert ours and ours <= theirs
+
+
+def test_its_stages_depend_on_its_own_code_and_the_version_of_the_package(project: Path) -> None:
+    files = [yaml.safe_load((project / each).read_text()) for each in creation.STAGES[:2]]
+    for stage in (each for content in files for each in content["stages"].values()):
+        deps = stage.get("do", stage)["deps"]
+        assert {"requirements.txt", "src"} <= set(deps)
+        assert not any("compo_" in each for each in deps)
+    assert (project / "requirements.txt").read_text() == (
+        f"compo-pipeline=={version('compo-pipeline')}\n"
+    )
+
+
+def test_its_own_method_trains(kedro: Run, project: Path) -> None:
+    params = "method=cyclip,training.max_steps=2,evaluation.control=false"
+    chain = "raw,ingest,validation,foils,counterfactuals,views,training"
+    done = kedro("run", "--env=smoke", f"--pipelines={chain}", f"--params={params}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list((project / "data/06_models/smoke/cyclip").rglob("open_clip_model.safetensors"))
+
+
+def test_the_commands_of_its_readme_are_known(project: Path) -> None:
+    text = (project / "README.md").read_text()
+    pipelines = set(re.findall(r"--pipeline=(\w+)", text))
+    assert pipelines and pipelines <= {*descriptions()}
+    commands_ = set(re.findall(r"^compo-pipeline (\w+)", text, re.MULTILINE))
+    assert commands_ - {"doctor"} <= {*cli.commands}
+
+
+def test_the_wheel_of_this_package_has_the_configuration_that_git_tracks(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.iterdir()
+    place = "compo_pipeline/resources/project/"
+    names = {name.removeprefix(place) for name in ZipFile(wheel).namelist()}
+    listed = subprocess.run(
+        ["git", "ls-files", "conf", *creation.STAGES],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    tracked = {name for name in listed.stdout.split() if not name.endswith(".gitkeep")}
+    assert tracked <= names
+    own = {name for name in names if name.startswith("conf/local")}
+    assert own <= {"conf/local/.gitkeep"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("9photos", "cannot be a package's name"), ("full", "exists already"), ("a b", "cannot be")],
+)
+def test_a_folder_that_cannot_be_a_project_is_refused(
+    name: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    with pytest.raises(SettingsError, match=message):
+        creation.create(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+def test_outside_of_a_project_other_commands_say_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["params"])
+    assert ended.value.code == 2
+    assert "`compo-pipeline new <folder>`" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.split()[-1] == version("compo-pipeline")
+
+
+def test_outside_of_a_checkout_an_extra_is_that_of_the_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert (ROOT / shlex.split(settings.pip_install("ui"))[3]).is_file()
+    monkeypatch.setattr(settings, "_CONSTRAINTS", tmp_path / "constraints.txt")
+    *command, package = shlex.split(settings.pip_install("ui"))
+    assert command == ["pip", "install"]
+    needed = Requirement(package)
+    assert (needed.name, needed.extras) == ("compo-pipeline", {"ui"})
+
+
+def test_the_doctor_says_what_is_here_and_which_extras_lack_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed = commands.version
+
+    def without(name: str) -> str:
+        if name in ("onnx", "gradio"):
+            raise commands.PackageNotFoundError(name)
+        return "0.1" if name == "nltk" else installed(name)
+
+    monkeypatch.setattr(commands, "version", without)
+    found = dict(commands.findings(None))
+    assert f"torch {version('torch')}" in found["libraries"]
+    assert found["project"].startswith("none here")
+    assert dict(commands.findings(tmp_path))["project"] == str(tmp_path)
+    for extra, package in (("onnx", "onnx"), ("ui", "gradio"), ("wordnet", "nltk")):
+        assert found[f"extra {extra}"].startswith(f"needs {package}: pip install")

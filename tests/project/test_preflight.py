@@ -1,0 +1,878 @@
+"""What is missing outside the project is reported before the first node, all of it at once."""
+
+import csv
+import inspect
+import json
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import is_dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from kedro.framework.project import pipelines
+from kedro.io import AbstractDataset, DataCatalog
+from kedro.pipeline import Pipeline, node
+from kedro_datasets.json import JSONDataset
+from pydantic import TypeAdapter, ValidationError
+
+from compo_pipeline.core import remote
+from compo_pipeline.core.provenance import CommandOptions
+from compo_pipeline.core.remote_settings import refresh_all
+from compo_pipeline.core.settings import SettingsError, field_names, type_at, value_at
+from compo_pipeline.data.generators import GENERATOR_SETTINGS
+from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
+from compo_pipeline.models import weights
+from compo_pipeline.project.problems import MissingInput, check_inputs, check_resources
+from compo_pipeline.project.settings import (
+    Parameters,
+    RunSettings,
+    check_settings,
+    read_parameters,
+    settings_of,
+)
+
+Problems = Callable[..., list[str]]
+BOTH_TOWERS = {"clic": {"objective": {"trains": ["image", "text"]}}}
+Context = Callable[..., Any]
+
+
+def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A copy of parameters in which some are changed, and their siblings are not."""
+
+    def merge(into: dict[str, Any], given: dict[str, Any]) -> None:
+        for key, value in given.items():
+            if isinstance(value, dict):
+                merge(into.setdefault(key, {}), value)
+            else:
+                into[key] = value
+
+    copy = deepcopy({name: parameters[name] for name in field_names(Parameters)})
+    merge(copy, changes)
+    return copy
+
+
+def read(parameters: dict[str, Any], changes: dict[str, Any]) -> RunSettings:
+    """The settings of a run with such changes."""
+    return settings_of(changed(parameters, changes), CommandOptions())
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "params", "expected"),
+    [
+        ("train_eval", {"training": {"precision": "fp16"}}, "training.precision: 'fp16' is not"),
+        ("train_eval", {"training": {"device": "cuda:99"}}, "training.device: 'cuda:99' cannot"),
+        ("tuning", {"training": {"device": "cuda:99"}}, "training.device: 'cuda:99' cannot"),
+        ("attention", {"evaluation": {"device": "cuda:99"}}, "evaluation.device: 'cuda:99' cannot"),
+        ("shipped", {"pretraining": {"precision": "fp16"}}, "pretraining.precision: 'fp16' is"),
+        ("views", {"clic": {"views": {"images": "three"}}}, "clic.views.images: "),
+        ("train_eval", {"clic": {"objective": {"positives": 99}}}, "clic.objective.positives: "),
+        (
+            "train_eval",
+            {"clic": {"objective": {"positivs": 3}}},
+            "clic.objective.positivs: unknown key; did you mean 'positives'?",
+        ),
+        (
+            "counterfactuals",
+            {
+                "method": "sparcl",
+                "counterfactuals": {
+                    "caption_editor": "endpoint",
+                    "image_generator": None,
+                    "endpoint": {"url": "http://localhost/v1", "model": "m", "timeout": 0},
+                },
+            },
+            "counterfactuals.endpoint.timeout: ",
+        ),
+        (
+            "recaption",
+            {"recaption": {"captioner": "endpoint", "endpoint": {"url": "localhost"}}},
+            "recaption.endpoint.url: ",
+        ),
+        (
+            "ingest",
+            {"recaption": {"captioner": "transformers", "transformers": {"foldr": "f"}}},
+            "recaption.transformers.folder: ",
+        ),
+    ],
+)
+def test_settings_of_later_nodes_are_refused_first(
+    context: Context, pipeline: str, params: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"^{re.escape(expected)}") as caught:
+        check_settings(read(context().params, params), pipelines[pipeline])
+    assert "Value error" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"registration": {"alias": "champion"}}, "registration.alias: 'champion'"),
+        ({"training": {"batch_size": 0}}, "training.batch_size: "),
+        ({"training": {"precision": "fp17"}}, "training.precision: Input should be"),
+        ({"validation": {"tolerated_share": 3}}, "validation.tolerated_share: "),
+        (
+            {"counterfactuals": {"caption_editor": "rules"}},
+            "counterfactuals.image_generator: scenes shows what",
+        ),
+        ({"promotion": {"gate": {"items": 0}}}, "promotion.gate.items: "),
+        ({"export": {"hugging_face": False, "onnx": False}}, "export: no format is"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_every_pipeline(
+    context: Context, params: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"^{re.escape(expected)}") as caught:
+        read(context().params, params)
+    assert "Value error" not in caught.value.message
+
+
+def test_the_projects_own_settings_pass(context: Context) -> None:
+    settings = context().settings
+    assert len(pipelines) > 12
+    for name in pipelines:
+        check_settings(settings, pipelines[name])
+
+
+def test_settings_of_a_method_or_device_that_is_not_in_use_are_no_matter(context: Context) -> None:
+    made = context(sparcl={"objective": {"bias": "x"}}, pretraining={"device": "cuda:99"})
+    check_settings(made.settings, pipelines["training"])
+
+
+def test_every_node_gets_parameters_of_the_types_that_it_declares(context: Context) -> None:
+    settings = context("relations_scenes").settings
+
+    def part(whole: Any, name: str) -> Any:
+        return whole[name] if isinstance(whole, dict) else getattr(whole, name)
+
+    declared = {}
+    for each in {one for name in pipelines for one in pipelines[name].nodes}:
+        hints = get_type_hints(each.func)
+        for name, given in inspect.signature(each.func).bind(*each.inputs).arguments.items():
+            if given.startswith("params:"):
+                declared[f"{each.name} {name}"] = hints[name], given.removeprefix("params:")
+    wrong = []
+    for place, (kind, key) in declared.items():
+        value = reduce(part, key.split("."), settings)
+        own: Any = None if is_dataclass(kind) else {"arbitrary_types_allowed": True}
+        try:
+            TypeAdapter(kind, config=own).validate_python(value, strict=True)
+        except ValidationError:
+            wrong += [] if value is None else [f"{place}: {value!r:.80}"]
+    assert len(declared) > 150 and not wrong
+
+
+def test_the_settings_of_every_node_are_checked(context: Context) -> None:
+    """With all others, or of a method or an editor before the run that uses it."""
+    parameters = context().params
+    names = {name for each in pipelines for name in pipelines[each].inputs()}
+    used = {name.removeprefix("params:") for name in names if name.startswith("params:")}
+    mappings = {key for key in used if isinstance(value_at(parameters, key), dict)}
+    checked = {key for key in mappings if is_dataclass(type_at(RunSettings, key.split(".")))}
+    # By the names of folders, models, sets and methods, and what `--params` gave.
+    open_ = {"comparison_sets", "model_lists", "spaces", "command.params", GENERATOR_SETTINGS}
+    parts = {METHOD_SETTINGS, *(f"{METHOD_SETTINGS}.{part}" for part in ("views", "objective"))}
+    assert mappings - checked - parts <= open_
+
+
+def test_what_was_not_made_is_named_with_its_maker(
+    context: Context, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    catalog = context(variant="nobody").catalog
+    with pytest.raises(MissingInput) as caught:
+        check_inputs(pipelines["export"], catalog)
+    place = "data/06_models/scenes/clic/nobody/seed=0/checkpoint"
+    assert (
+        f"  checkpoint: {place}, written by `kedro run --pipeline=training`\n"
+        in caught.value.message
+    )
+    check_inputs(pipelines["train_eval"], catalog)
+
+
+def test_a_dataset_that_cannot_tell_whether_it_is_there_is_left_to_its_node() -> None:
+    class Silent(AbstractDataset[Any, Any]):
+        def load(self) -> str:
+            return "loaded"
+
+        def save(self, data: Any) -> None: ...
+
+        def _describe(self) -> dict[str, Any]:
+            return {}
+
+    pipeline = Pipeline([node(lambda given: given, "silent", "read", name="reading")])
+    check_inputs(pipeline, DataCatalog({"silent": Silent()}))
+    with pytest.raises(MissingInput, match=r"silent: gone\.json, written by no pipeline"):
+        gone = JSONDataset(filepath="gone.json")
+        check_inputs(pipeline, DataCatalog({"silent": gone}))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    with (folder / "captions.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["image", "caption"], ["a.jpg", "A dog on a sofa."]])
+    (folder / "a.jpg").touch()
+    return folder
+
+
+@pytest.fixture
+def problems(
+    context: Context, photos: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> Problems:
+    """Lines of the refusal of a run on the photos, with some parameters of conf/table changed."""
+    monkeypatch.chdir(project)
+
+    def found(
+        pipeline: str = "train_eval", catalog: DataCatalog | None = None, **changes: Any
+    ) -> list[str]:
+        sane = {"data": {"root": str(photos)}, "model": {"name": "scenes-base"}}
+        given = read(changed(context("table").params, sane), changes)
+        try:
+            check_resources(given, pipelines[pipeline], catalog or DataCatalog())
+        except SettingsError as error:
+            return error.message.splitlines()
+        return []
+
+    return found
+
+
+def test_a_folder_of_photos_and_a_table_is_enough(problems: Problems) -> None:
+    assert problems() == []
+
+
+def test_one_fault_of_one_file_is_told_once(problems: Problems, photos: Path) -> None:
+    (photos / "captions.csv").write_text("Bild;Nummer\na.jpg;5\n")
+    (line,) = problems()
+    assert line.startswith("data.splits.train, val, test: ") and "no column image, caption" in line
+    (photos / "captions.csv").write_text(
+        "image,caption\n" + "".join(f"jpg\\{n}.jpg,A dog.\n" for n in range(60))
+    )
+    (line,) = problems()
+    assert line.startswith("data.images: none of the first 60 images of the splits train, val, te")
+    assert line.endswith("expected paths with / between folders, in the place of \\")
+
+
+def test_several_sources_are_each_looked_at(problems: Problems, photos: Path) -> None:
+    """Of two sources, each fault with the key of its source."""
+    root = str(photos.parent)
+    own = {"train": "captions.csv", "test": "held.csv"}
+    (photos / "held.csv").write_text("image,caption\na.jpg,A dog.\n")
+
+    def told(other: dict[str, Any], **sources: dict[str, Any]) -> list[str]:
+        first = {"photos": {"splits": own}}
+        both = {**first, "web": {"root": "photos", "splits": own, **other}, **sources}
+        return problems(
+            data={"root": root, "sources": both},
+            foils={"splits": {"val": None}},
+            tuning={"benchmarks": {"foils": {"split": None}}},
+        )
+
+    assert told({}) == []
+    (line,) = told({"splits": {"test": "held.csv"}})
+    assert line.startswith("data.sources.web.splits: no row of test trains; expected train (vi")
+    (line,) = told({}, gone={})
+    assert line.startswith(f"data.sources.gone.root: there is no folder '{root}/gone'")
+    (line,) = told({"format": "tabel"})
+    assert line.startswith("data.sources.web.format: unknown format 'tabel'; did you mean 'table'")
+    line, _ = told({"images": "jpg"})
+    assert line.startswith("data.sources.web.images: none of the first 1 images of the split train")
+
+
+def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: Path) -> None:
+    root, split, language, model = problems(
+        data={"root": str(tmp_path / "nowhere")},
+        benchmarks={"retrieval": {"split": "tset"}},
+        language={"model": "no_such_pipeline"},
+        model={"name": "ViT-B-23", "pretrained": None},
+    )
+    assert root.startswith("data.root: there is no folder ")
+    assert split.startswith("benchmarks.retrieval.split: 'tset' is no split")
+    assert "train, val, test" in split
+    assert language.startswith("language.model: 'no_such_pipeline' is neither")
+    assert model.startswith("model.name: 'ViT-B-23' is unknown; did you mean 'ViT-B-32'?")
+
+
+def test_a_model_of_a_list_is_named_by_its_key(problems: Problems) -> None:
+    listed = {"mine": {"a": {"name": "scenes-base"}, "b": {"name": "ViT-B-23"}}}
+    lines = problems("benchmark", models="mine", model_lists=listed)
+    assert lines[-1].startswith("model_lists.mine.b.name: 'ViT-B-23' is unknown")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"data": {"columns": {"caption": "text"}}},
+            "has no column text (it has 'image, caption')",
+        ),
+        ({"data": {"splits": {"train": "captoins.csv"}}}, "data.splits.train: no file below "),
+        ({"data": {"images": "jpg"}}, "data.images: none of the first 1 images of the split"),
+        ({"views": {"split": "training"}}, "views.split: 'training' is no split"),
+        ({"model": {"name": "local-dir:/nowhere"}}, "model.name: "),
+        (
+            {"benchmarks": {"retrieval": {"split": None}, "foils": {"split": None}}},
+            "benchmarks: nothing is scored",
+        ),
+        ({"benchmarks": {"root": "/nowhere"}}, "there is no folder /nowhere/sugar_crepe"),
+        ({"benchmarks": {"root": "/nowhere"}}, "where there are none, benchmarks.root=null"),
+        (
+            {"training": {"validation": {"every": 5, "split": "dev"}}},
+            "training.validation.split: 'dev' is no split",
+        ),
+        (
+            {"training": {"validation": {"every": 5, "split": "train"}}},
+            "training.validation.split: expected a split of its own, got 'train'",
+        ),
+        (
+            {"training": {"batch_size": 16, "distributed": {"nproc_per_node": 3}}},
+            "training.distributed: 3 processes cannot share a batch of 16 rows",
+        ),
+        (
+            {"training": {"validation": {"every": 5, "figure": "zero_shot/top1/things"}}},
+            "training.validation.benchmarks.root: expected the folder that holds zero_shot/",
+        ),
+    ],
+)
+def test_a_mistake_is_named_by_its_key(
+    problems: Problems, changes: dict[str, Any], expected: str
+) -> None:
+    found = problems(**changes)
+    assert found and all(expected in line for line in found)
+
+
+RANDOM_RESNET = {"name": "RN50", "pretrained": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"model": RANDOM_RESNET, "method": "fsc_clip"},
+            [
+                "model.name: 'RN50' gives no features of patches",
+                "its image tower is a ModifiedResNet; set model.name to ",
+                "or set fsc_clip.objective.weights.local_hn to 0 (method: fsc_clip)",
+            ],
+        ),
+        (
+            {"model": RANDOM_RESNET, "method": "c2lip"},
+            ["ModifiedResNet; ", "or set c2lip.objective.weights.xac to 0 (method: c2lip)"],
+        ),
+        (
+            {"model": {"name": "SIGLIP"}, "method": "fsc_clip"},
+            ["its text tower pools by 'last'", "fsc_clip.objective.weights.local_hn to 0"],
+        ),
+        (
+            {"training": {"frozen": ["token_embeding"]}},
+            ["training.frozen: ", "'token_embeding'; did you mean 'token_embedding'?"],
+        ),
+        (
+            {"model": RANDOM_RESNET, "training": {"lora": {"rank": 4}}, **BOTH_TOWERS},
+            ["LoRA does not fit 'RN50'", "set training.lora.rank to null"],
+        ),
+        (
+            {"model": RANDOM_RESNET, "training": {"microbatch": 4}, **BOTH_TOWERS},
+            ["training.microbatch and training.distributed: batch norms of the model (visual."],
+        ),
+        (
+            {"training": {"validation": {"every": 5, "figure": "retrieval/i2t_r1/rwa"}}},
+            ["training.validation.figure: 'retrieval/i2t_r1/rwa'", "mean 'retrieval/i2t_r1/raw'?"],
+        ),
+        (
+            {"training": {"validation": {"every": 5, "figure": "retrieval/i2t_r2/raw"}}},
+            ["training.validation.figure: 'retrieval/i2t_r2/raw' is no figure of the validation"],
+        ),
+    ],
+)
+def test_what_method_and_recipe_ask_of_the_base_is_told_before_the_first_node(
+    problems: Problems, tiny_siglip: Path, changes: dict[str, Any], expected: list[str]
+) -> None:
+    given = deepcopy(changes)
+    if given.get("model", {}).get("name") == "SIGLIP":
+        given["model"]["name"] = f"local-dir:{tiny_siglip}"
+    (line,) = problems(**given)
+    assert line.startswith(("model.name: ", "training."))
+    assert all(part in line for part in expected)
+    # Nothing of it concerns what runs before the training.
+    assert problems("views", **given) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "fsc_clip", "fsc_clip": {"objective": {"weights": {"local_hn": 0.0}}}},
+        {"method": "c2lip", "c2lip": {"objective": {"weights": {"xac": 0.0}}}},
+        {"method": "negclip"},
+        {"training": {"microbatch": 4}},
+    ],
+)
+def test_a_resnet_is_a_base_for_what_needs_no_patches(
+    problems: Problems, changes: dict[str, Any]
+) -> None:
+    assert problems(model=RANDOM_RESNET, **changes) == []
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "fsc_clip"])
+def test_siglip_is_a_base_for_every_method_with_the_default_recipe(
+    problems: Problems, tiny_siglip: Path, name: str
+) -> None:
+    """Which freezes the token embedding, and so does the demo's."""
+    model, frozen = {"name": f"local-dir:{tiny_siglip}"}, {"frozen": ["token_embedding"]}
+    edits = {"caption_editor": "rules", "image_generator": None}
+    assert problems(model=model, method=name, training=frozen, counterfactuals=edits) == []
+
+
+def test_a_base_that_cannot_be_stretched_is_named_by_its_key(
+    problems: Problems, tiny_siglip: Path
+) -> None:
+    siglip = {"name": f"local-dir:{tiny_siglip}", "context_length": 248}
+    (line,) = problems(model=siglip)
+    assert line.startswith("model.context_length: 248 ") and "no_causal_mask" in line
+    assert problems(model={"name": "scenes-base", "context_length": 248}) == []
+    lines = problems("benchmark", models="mine", model_lists={"mine": {"a": siglip}})
+    assert lines[-1].startswith("model_lists.mine.a.context_length: 248 ")
+
+
+def test_no_weights_are_read_for_it(
+    problems: Problems, tiny_siglip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(weights, "read", refuse)
+    monkeypatch.setattr(weights, "load_into", refuse)
+    (line,) = problems(method="fsc_clip", model={"name": f"local-dir:{tiny_siglip}"})
+    assert line.startswith("model.name: ")
+
+
+def test_a_figure_of_files_that_are_there_is_told_from_them(
+    problems: Problems, tmp_path: Path
+) -> None:
+    (tmp_path / "sugar_crepe").mkdir()
+    item = {"filename": "1.jpg", "caption": "A dog.", "negative_caption": "A cat."}
+    (tmp_path / "sugar_crepe" / "swap_obj.json").write_text(json.dumps({"0": item}))
+    (tmp_path / "1.jpg").touch()
+    (tmp_path / "benchmarks.json").write_text(
+        json.dumps({"source": "here", "titles": {"sugar_crepe": "Own"}})
+    )
+    files = {"root": str(tmp_path), "images": str(tmp_path)}
+    good = {"every": 5, "figure": "sugar_crepe/accuracy/swap_obj", "benchmarks": files}
+    assert problems(training={"validation": good}) == []
+    wrong = {**good, "figure": "sugar_crepe/accuracy/swap_att"}
+    (line,) = problems(training={"validation": wrong})
+    assert line.startswith("training.validation.figure: 'sugar_crepe/accuracy/swap_att' is no fig")
+    assert "did you mean 'sugar_crepe/accuracy/swap_obj'?" in line
+
+
+def test_a_figure_of_scenes_to_be_rendered_is_of_a_known_metric(
+    problems: Problems, tmp_path: Path
+) -> None:
+    root = tmp_path / "scenes"
+    files = {"root": f"{root}/benchmarks/val"}
+    figure = {"every": 5, "figure": "sugar_crepe_pp/ittt/average", "benchmarks": files}
+    scenes = {"data": {"format": "scenes", "root": str(root)}, "benchmarks": {"root": None}}
+    (line,) = problems(**scenes, training={"validation": figure})
+    assert line.startswith("training.validation.figure: 'ittt' of ") and "mean 'itt'?" in line
+
+
+def test_the_tag_of_weights_gets_the_nearest(problems: Problems) -> None:
+    model = {"name": "ViT-B-32-quickgelu", "pretrained": "opneai"}
+    (line,) = problems(model=model)
+    assert line.startswith("model.pretrained: 'opneai' is no tag of ViT-B-32-quickgelu")
+    assert "did you mean 'openai'?" in line
+
+
+def test_a_model_of_a_list_is_named_by_its_own_key(problems: Problems) -> None:
+    listed = {
+        "file": {"name": "ViT-B-32-quickgelu", "pretrained": "weights/none.pt"},
+        "folder": {"name": "local-dir:/nowhere"},
+    }
+    lines = problems("benchmark", models="mine", model_lists={"mine": listed})
+    assert [line.partition(":")[0] for line in lines if "model" in line] == [
+        "model_lists.mine.file.pretrained",
+        "model_lists.mine.folder.name",
+    ]
+
+
+def test_images_of_a_benchmark_must_be_there(problems: Problems, tmp_path: Path) -> None:
+    (tmp_path / "sugar_crepe").mkdir()
+    item = {"filename": "1.jpg", "caption": "A dog.", "negative_caption": "A cat."}
+    (tmp_path / "sugar_crepe" / "swap_obj.json").write_text(json.dumps({"0": item}))
+    wanted = {"root": str(tmp_path), "sets": {"sugar_crepe_pp": None, "zero_shot": None}}
+    (line,) = problems(benchmarks=wanted)
+    assert line.startswith("benchmarks.images: none of the 1 images")
+    (tmp_path / "1.jpg").touch()
+    assert problems(benchmarks={**wanted, "images": str(tmp_path)}) == []
+
+
+def test_scenes_that_the_run_renders_need_not_be_there(problems: Problems, tmp_path: Path) -> None:
+    root = tmp_path / "scenes"
+    scenes = {
+        "data": {"format": "scenes", "root": str(root)},
+        "benchmarks": {"root": f"{root}/benchmarks/test", "sets": {"sugar_crepe": {}}},
+    }
+    assert problems(**scenes) == []
+    lines = problems("evaluation", **scenes)
+    assert [line.split(":")[0] for line in lines] == ["data.root", "benchmarks.root"]
+    assert all("`kedro run --pipeline=train_eval`" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("method", "key"),
+    [("c2lip", "layout: the method c2lip has no use"), ("sparcl", "file: the texts of sparcl are")],
+)
+def test_a_table_that_the_method_cannot_use_is_refused(
+    problems: Problems, tmp_path: Path, method: str, key: str
+) -> None:
+    file = tmp_path / "train_neg_clip.tsv"
+    file.write_text("title\tfilepath\tneg_caption\tneg_image\n")
+    table = {"file": str(file), "layout": "neg_clip"}
+    edits = {"caption_editor": "rules", "image_generator": None}
+    given = {"views": {"from_table": table}, "counterfactuals": edits}
+    (line,) = problems(method=method, **given)
+    assert line.startswith(f"views.from_table.{key}")
+    assert problems(method="negclip", **given) == []
+
+
+def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:
+    (line,) = problems(method="sparcl", counterfactuals={"caption_editor": "scenes"})
+    assert line.startswith(
+        "counterfactuals.caption_editor: 'scenes' is for data of the format scenes"
+    )
+    assert problems(method="clip", counterfactuals={"caption_editor": "scenes"}) == []
+
+
+def answers(folder: Path, state: str) -> None:
+    """Stored answers of an endpoint, for the dataset `own` of a project in a folder."""
+    file = folder / "data" / state / "endpoint.sqlite"
+    file.parent.mkdir(parents=True)
+    file.touch()
+
+
+def test_the_api_key_is_there_before_the_first_request(
+    problems: Problems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    edits = {
+        "caption_editor": "endpoint",
+        "image_generator": None,
+        "endpoint": {"url": "http://host/v1", "model": "one", "key_variable": "NO_SUCH_KEY"},
+    }
+    wanted = {"method": "triplet_clip", "dataset": "own", "counterfactuals": edits}
+    (line,) = problems(**wanted)
+    assert line.startswith("counterfactuals.endpoint.key_variable: ")
+    # Stored answers may be all that the run needs.
+    answers(tmp_path, "04_feature/own/counterfactuals_state")
+    assert problems(**wanted) == []
+
+
+def captioned(**recaption: Any) -> dict[str, Any]:
+    endpoint = {"url": "http://host/v1", "model": "one", "key_variable": "NO_SUCH_KEY"}
+    given = {"captioner": "endpoint", "endpoint": endpoint, **recaption}
+    return {"dataset": "own", "recaption": given}
+
+
+def test_the_key_of_a_captioner_is_there_before_the_first_request(
+    problems: Problems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (line,) = problems(**captioned())
+    assert line.startswith("recaption.endpoint.key_variable: expected the API key in")
+    assert problems("validation", **captioned()) == []
+    answers(tmp_path, "02_intermediate/own/recaptions_state")
+    assert problems(**captioned()) == []
+
+
+@pytest.mark.parametrize(
+    ("recaption", "expected"),
+    [
+        ({"dry_run": 10}, "recaption.dry_run: 10 images are captioned to look at"),
+        ({"splits": ["tain"]}, "recaption.splits: "),
+        (
+            {"captioner": "transformers", "transformers": {"folder": "nothing"}},
+            "recaption.transformers.folder: expected a folder with config.json",
+        ),
+    ],
+)
+def test_what_a_captioner_cannot_do_is_refused(
+    problems: Problems,
+    tmp_path: Path,
+    recaption: dict[str, Any],
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answers(tmp_path, "02_intermediate/own/recaptions_state")
+    (line,) = problems(**captioned(**recaption))
+    assert line.startswith(expected)
+    if "dry_run" in recaption:
+        assert problems("recaption", **captioned(**recaption)) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        (
+            "counterfactuals.transformers.folder",
+            {
+                "method": "sparcl",
+                "counterfactuals": {
+                    "caption_editor": "transformers",
+                    "image_generator": None,
+                    "transformers": {"folder": "no/such/folder"},
+                },
+            },
+        ),
+        (
+            "counterfactuals.diffusion.model",
+            {
+                "method": "sparcl",
+                "counterfactuals": {
+                    "caption_editor": "rules",
+                    "image_generator": "diffusion",
+                    "diffusion": {"model": "no/such/folder"},
+                },
+            },
+        ),
+        (
+            "views.from_table.file",
+            {
+                "method": "negclip",
+                "views": {"from_table": {"file": "no/such/folder/t.tsv", "layout": "neg_clip"}},
+            },
+        ),
+        (
+            "counterfactuals.table.file",
+            {
+                "method": "sparcl",
+                "counterfactuals": {
+                    "caption_editor": "table",
+                    "image_generator": None,
+                    "table": {"file": "no/such/folder/t.csv", "layout": "sparcl"},
+                },
+            },
+        ),
+    ],
+)
+def test_folders_and_files_must_be_there(
+    problems: Problems, key: str, changes: dict[str, Any]
+) -> None:
+    (line,) = problems(**changes)
+    assert line.startswith(f"{key}: ") and "no/such/folder" in line
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "changes", "expected"),
+    [
+        (
+            "foils",
+            {"foils": {"splits": {"val": "tset"}}},
+            "foils.splits.val: 'tset' is no split of the data; expected one of train",
+        ),
+        (
+            "foils",
+            {"foils": {"splits": {"val": "train"}}},
+            "foils.splits.val: 'train' is the split that trains (views.split)",
+        ),
+        (
+            "foils",
+            {"foils": {"splits": {"val": "held_out"}}},
+            "foils.splits.val: no row is of the split 'held_out'; set foils.carve",
+        ),
+        (
+            "evaluation",
+            {"benchmarks": {"foils": {"split": "dev"}}},
+            "benchmarks.foils.split: no foils 'dev' are built; expected a name of foils.splits",
+        ),
+    ],
+)
+def test_what_a_later_pipeline_analyses_must_be_there(
+    problems: Problems, pipeline: str, changes: dict[str, Any], expected: str
+) -> None:
+    (line,) = problems(pipeline, **changes)
+    assert line.startswith(expected)
+
+
+@pytest.fixture
+def official(tmp_path: Path) -> Path:
+    """SugarCrepe in its official layout, with the image of its only item."""
+    (tmp_path / "official" / "sugar_crepe").mkdir(parents=True)
+    item = {"filename": "1.jpg", "caption": "A dog.", "negative_caption": "A cat."}
+    file = tmp_path / "official" / "sugar_crepe" / "swap_obj.json"
+    file.write_text(json.dumps({"0": item}))
+    (tmp_path / "official" / "1.jpg").touch()
+    return tmp_path / "official"
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("tuning.benchmarks", "foils (tuning.benchmarks.foils.split) or retrieval"),
+        ("training.validation.benchmarks", "training.validation.figure=foils/accuracy/average"),
+    ],
+)
+def test_official_test_items_select_nothing(
+    problems: Problems, official: Path, key: str, instead: str
+) -> None:
+    """Items of one's own in the same format do, which `benchmarks.json` beside them says."""
+    files = {"root": str(official), "images": str(official)}
+    sets = {"sets": {"sugar_crepe_pp": None, "zero_shot": None}}
+    validation = {"every": 5, "figure": "sugar_crepe/accuracy/swap_obj", "benchmarks": files}
+    changes: dict[str, Any] = (
+        {"tuning": {"benchmarks": {**files, **sets}}}
+        if key == "tuning.benchmarks"
+        else {"training": {"validation": validation}}
+    )
+    pipeline = "tuning" if key == "tuning.benchmarks" else "train_eval"
+    (line,) = problems(pipeline, **changes)
+    assert line.startswith(f"{key}: the files of sugar_crepe below {official} are official test")
+    assert f"expected {instead}" in line
+    titles = {"source": "made here", "titles": {"sugar_crepe": "SugarCrepe-style"}}
+    (official / "benchmarks.json").write_text(json.dumps(titles))
+    assert problems(pipeline, **changes) == []
+
+
+def test_a_folder_of_an_official_benchmark_by_itself_selects_nothing(
+    problems: Problems, official: Path
+) -> None:
+    """Whatever is beside it: such a folder may be anywhere."""
+    titles = {"source": "made here", "titles": {"sugar_crepe": "SugarCrepe-style"}}
+    (official / "benchmarks.json").write_text(json.dumps(titles))
+    own = {"root": str(official / "sugar_crepe"), "images": str(official)}
+    sets = {"sugar_crepe": own, "sugar_crepe_pp": None, "zero_shot": None}
+    for root in (None, str(official)):
+        (line,) = problems("tuning", tuning={"benchmarks": {"root": root, "sets": sets}})
+        assert line.startswith("tuning.benchmarks: the files of sugar_crepe")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "changes", "expected"),
+    [
+        (
+            "tuning",
+            {"tuning": {"benchmarks": {"foils": {"split": "dev"}}}},
+            "tuning.benchmarks.foils.split: no foils 'dev' are built; expected a name of foils.sp",
+        ),
+        (
+            "tuning",
+            {"tuning": {"benchmarks": {"foils": {"split": "test"}}}},
+            "tuning.benchmarks.foils.split: 'test' is reported too (benchmarks.foils.split)",
+        ),
+        (
+            "tuning",
+            {"tuning": {"benchmarks": {"retrieval": {"split": "test"}}}},
+            "tuning.benchmarks.retrieval.split: the split 'test' is reported",
+        ),
+        (
+            "tuning",
+            {"tuning": {"benchmarks": {"retrieval": {"split": "train"}}}},
+            "tuning.benchmarks.retrieval.split: the split 'train' trains",
+        ),
+        (
+            "train_eval",
+            {
+                "training": {"validation": {"every": 5, "figure": "foils/accuracy/average"}},
+                "foils": {"splits": {"val": "test", "test": "test", "dev": "val"}},
+                "benchmarks": {"foils": {"split": "val"}},
+            },
+            "training.validation.split: expected a split of its own, got 'val', which is reported",
+        ),
+    ],
+)
+def test_what_selects_neither_trains_nor_is_reported(
+    problems: Problems, pipeline: str, changes: dict[str, Any], expected: str
+) -> None:
+    assert any(line.startswith(expected) for line in problems(pipeline, **changes))
+    assert problems(pipeline) == []
+
+
+def test_a_folder_of_a_language_pipeline_is_looked_at(problems: Problems, tmp_path: Path) -> None:
+    folder = tmp_path / "spacy"
+    folder.mkdir()
+    (line,) = problems(language={"model": str(folder)})
+    assert line.startswith("language.model: ") and "config.cfg" in line
+    (folder / "config.cfg").write_text('[components]\n[components.own]\nfactory = "own"\n')
+    (line,) = problems(language={"model": str(folder)})
+    assert line.startswith("language.model: ") and "components.own" in line
+
+
+@pytest.mark.parametrize("pipeline", ["registration", "promotion", "rollback"])
+def test_a_missing_key_is_named_first(problems: Problems, pipeline: str) -> None:
+    signing = {"public_key": "missing.pub", "private_key": "missing.pem"}
+    lines = problems(pipeline, registration={"signing": signing})
+    assert lines[0].startswith("registration.signing.") and "missing.p" in lines[0]
+
+
+def test_rolling_back_needs_no_data(problems: Problems) -> None:
+    gone = {"data": {"root": "/nowhere"}, "benchmarks": {"root": "/nowhere"}}
+    assert problems("rollback", **gone) == []
+
+
+def test_object_storage_is_reached_before_the_first_node(context: Context, bucket: Any) -> None:
+    parameters = context(data={"root": "s3://no-such-bucket/scenes"}).params
+    assert parameters["data"]["root"] == "data/remote/s3:/no-such-bucket/scenes"
+    assert parameters["benchmarks"]["root"].startswith(parameters["data"]["root"])
+    for pipeline in ("raw", "train_eval"):  # the second one reads benchmarks below the data too
+        with pytest.raises(SettingsError, match=r"^data\.root: s3://no-such-bucket/scenes: "):
+            refresh_all(parameters, read_parameters(pipelines[pipeline]))
+
+
+def test_captions_that_object_storage_withholds_are_an_error_of_their_split(
+    problems: Problems, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put({"set/t.csv": b"image,caption\n"})
+    folder = remote.mirror(f"s3://{bucket.name}/set", tmp_path)
+    remote.refresh(folder)
+    monkeypatch.setattr(bucket.files, "get_file", deny)
+    splits = {"train": "t.csv", "val": None, "test": None}
+    data = {"format": "table", "root": str(folder), "splits": splits}
+    (line,) = [each for each in problems("raw", data=data) if "s3:" in each]
+    assert re.match(r"data\.splits\.train: s3://.*/set/t\.csv: .*PermissionError", line)
+
+
+def test_a_table_of_captions_that_is_not_there_is_an_error_before_the_run(
+    problems: Problems, tmp_path: Path
+) -> None:
+    splits = {"train": "*.tar", "val": None, "test": None}
+    data = {"format": "webdataset", "root": str(tmp_path), "splits": splits}
+    (tmp_path / "0.tar").touch()
+    found = problems("raw", data={**data, "captions": {"file": "web.csv"}})
+    (line,) = [each for each in found if "web.csv" in each]
+    assert line.startswith("data.captions.file: no file below ")
+
+
+def deny(*_: Any, **__: Any) -> None:
+    raise PermissionError("Access Denied")
+
+
+@pytest.mark.parametrize(
+    ("scored", "expected"),
+    [
+        ({"retrieval": {"split": "val"}}, "benchmarks.retrieval.split: 'val' is that of tuning"),
+        ({"foils": {"split": "val"}}, "benchmarks.foils.split: 'val' is that of tuning"),
+        ({"root": "made/val"}, "benchmarks.sets.sugar_crepe: "),
+        (
+            {"sets": {"sugar_crepe": {"root": "made/test/../val/sugar_crepe"}}},
+            "benchmarks.sets.sugar_crepe: ",
+        ),
+    ],
+)
+def test_no_version_is_judged_by_items_that_select(
+    problems: Problems, scored: dict[str, Any], expected: str
+) -> None:
+    def found(pipeline: str, scored: dict[str, Any] = scored, **settings: Any) -> list[str]:
+        tuning = {"benchmarks": {"root": "made/val", "foils": {"split": "val"}}}
+        lines = problems(pipeline, benchmarks=scored, tuning=tuning, **settings)
+        return [line for line in lines if line.startswith(expected) and "select" in line]
+
+    for pipeline in ("train_eval", "rescore"):
+        assert found(pipeline), pipeline
+    assert not found("evaluation")
+    assert not found("registration")  # it registers what an earlier evaluation has scored
+    assert not found("train_eval", registration={"alias": None})
+    assert found("rescore", registration={"alias": None, "rescore": "champion"})
+    assert not found("train_eval", scored={"root": "made/test"})
