@@ -1,4 +1,4 @@
-"""Figures in README.md and in the pages of findings and departures, from benchmarks/results.
+"""Figures in README.md and the pages of DOCUMENTS, from benchmarks/results and the code.
 
     python benchmarks/documents.py
 
@@ -18,9 +18,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import structure
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENTS = ("README.md", "docs/explanation/findings.md", "docs/explanation/departures.md")
+DOCUMENTS = (
+    "README.md",
+    *(f"docs/explanation/{name}.md" for name in ("findings", "departures", "architecture")),
+)
 _TABLE = re.compile(r"(<!-- results: (\w+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
 _FIGURE = re.compile(r"(<!-- figure: ([^\n]+?) -->)(.*?)(<!-- /figure -->)", re.DOTALL)
 # A percentage, a difference, an interval: what somebody measured.
@@ -355,20 +360,22 @@ def tuning() -> str:
     return table(["base", "configured", "tuned", "tuned - configured", "least detectable"], lines)
 
 
+def house() -> str:
+    """The packages by floor: each imports from floors below its own."""
+    floors = structure.house(structure.arrows_between_rooms(structure.import_graph(ROOT)))
+    lines = [
+        [f"floor {level}", ", ".join(f"`{room}`" for room in floors[level - 1])]
+        for level in range(len(floors), 0, -1)
+    ]
+    return table(["rooms"], lines)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     writer.__name__: writer
     for writer in (
-        *(
-            readme,
-            clic,
-            components,
-            counterfactuals,
-            methods,
-            methods_mixed,
-            methods_wise_ft,
-            hard_negatives,
-        ),
-        *(relation_search, relations, relation_shares, concepts, tuning, departures),
+        *(readme, clic, components, counterfactuals, methods, methods_mixed, methods_wise_ft),
+        *(hard_negatives, relation_search, relations, relation_shares, concepts, tuning),
+        *(departures, house),
     )
 }
 

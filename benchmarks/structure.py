@@ -182,19 +182,33 @@ def import_graph(source: Path) -> grimp.ImportGraph:
     return grimp.build_graph(*names, cache_dir=None)
 
 
-def rooms(graph: grimp.ImportGraph) -> dict[str, int]:
-    """Number of rooms of compo_pipeline, of floors, and of arrows between rooms."""
+def arrows_between_rooms(graph: grimp.ImportGraph) -> dict[str, set[str]]:
+    """The rooms of compo_pipeline, each with those that it imports."""
     arrows: dict[str, set[str]] = defaultdict(set)
     for module in graph.modules:
         if (room := _room(module)) is not None:
             imported = graph.find_modules_directly_imported_by(module)
             arrows[room] |= {other for name in imported if (other := _room(name)) is not None}
             arrows[room].discard(room)
+    return arrows
+
+
+def house(arrows: Mapping[str, set[str]]) -> list[list[str]]:
+    """The rooms of each floor, from the lowest."""
     floor: dict[str, int] = {}
     for room in TopologicalSorter(arrows).static_order():
-        floor[room] = 1 + max((floor[below] for below in arrows[room]), default=0)
+        floor[room] = max((floor[below] + 1 for below in arrows[room]), default=0)
+    return [
+        sorted(room for room in floor if floor[room] == level)
+        for level in range(max(floor.values()) + 1)
+    ]
+
+
+def rooms(graph: grimp.ImportGraph) -> dict[str, int]:
+    """Number of rooms of compo_pipeline, of floors, and of arrows between rooms."""
+    arrows = arrows_between_rooms(graph)
     count = sum(map(len, arrows.values()))
-    return {"rooms": len(arrows), "floors": max(floor.values()), "arrows": count}
+    return {"rooms": len(arrows), "floors": len(house(arrows)), "arrows": count}
 
 
 def _room(module: str) -> str | None:

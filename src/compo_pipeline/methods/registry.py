@@ -110,7 +110,7 @@ def build(
         name: in the registry.
         views: settings of the views.
         objective: settings of the objective.
-        place: gives the place of a dotted key, for errors; see `configuration.parse`.
+        place: gives the place of a dotted key, for errors; see `core.settings.parse`.
 
     Raises:
         SettingsError: there is no such method, or a setting that it cannot use.

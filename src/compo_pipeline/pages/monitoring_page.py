@@ -40,7 +40,7 @@ def monitoring_page(
     """The page of a monitoring report, and its plot.
 
     Args:
-        report: of `monitoring.report.summary`.
+        report: of `serving.monitoring.report.summary`.
         measured: what was measured, for the plot.
         images: folder of the logged images, by hash.
         facts: about the run.
