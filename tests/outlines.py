@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-APPROVED = Path(__file__).parent / "presentation" / "approved"
+APPROVED = Path(__file__).parent / "pages" / "approved"
 SHOWN = {
     *("h1", "h2", "h3", "dt", "a", "pre", "p", "li", "summary", "figure", "img", "mark", "code")
 }

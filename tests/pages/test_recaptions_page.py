@@ -37,8 +37,8 @@ def page(root: Path, rows: int, refused: int) -> Page:
         "rejected": {"too_long": refused} if refused else {},
         "shared_first_sentences": {},
     }  # fmt: skip
-    tables = Table.of(captions, Recaption), Table.of(rejected, Rejected)
-    return recaptions_page(Recaptioning(*tables, report), root, "mine")
+    made = Recaptioning(Table.of(captions, Recaption), rejected, report)
+    return recaptions_page(made, root, "mine")
 
 
 def test_the_page(approved: Callable[[str, str], None], root: Path) -> None:

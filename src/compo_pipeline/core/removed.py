@@ -16,7 +16,8 @@ _CONSTANTS = """
     counterfactuals.endpoint.checks counterfactuals.rules.attempts counterfactuals.rules.checks
     dac_mil.objective.negatives_in_contrast data.shares_seed evaluation.text_batch foils.images
     foils.seed ingest.near_duplicates ingest.shown language_model.steps monitoring.alpha
-    monitoring.hardest monitoring.quantile monitoring.seed recaption.seed serving.log.queue
+    monitoring.hardest monitoring.quantile monitoring.seed recaption.most_words recaption.repeated
+    recaption.seed serving.log.queue
     sneg.objective.negatives_in_contrast svlc_r.objective.negatives_in_contrast validation.shown
     wise_ft
 """

@@ -202,9 +202,7 @@ class RowsDataset(_PathDataset):
         """
         row_type = getattr(records, row, None)
         if not isinstance(row_type, type) or not is_dataclass(row_type):
-            raise DatasetError(
-                f"catalog: row '{row}' of {filepath} is no row type of core.records"
-            )
+            raise DatasetError(f"catalog: row '{row}' of {filepath} is no row type of core.records")
         super().__init__(filepath=filepath, metadata=metadata)
         self._row_type = row_type
 

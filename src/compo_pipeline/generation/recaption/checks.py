@@ -34,7 +34,9 @@ _STRUCTURED = re.compile(
 )
 _QUOTED = re.compile(r"""\A(["“'‘«])([^"“”'‘«»]*(?:['’]\w[^"“”'‘«»]*)*)["”'’»]\Z""")
 _WORD = re.compile(r"\w+")
+_MOST_WORDS = 250
 _RUN = 3  # words
+_REPEATED = 0.3  # most of a caption's runs that repeat an earlier one
 _SHOWN = 200  # characters of an answer in a reason
 
 
@@ -55,7 +57,7 @@ def check(answer: Answer, settings: RecaptionSettings, vocabulary: Vocabulary) -
 
     Args:
         answer: of the model.
-        settings: the limits.
+        settings: the prompt, and the least share of known words.
         vocabulary: of the language pipeline.
     """
     lines = _unwrapped(answer.text)
@@ -98,9 +100,9 @@ def _reason_to_reject(
     if answer.cut:
         return "too_long", no_answer(answer)
     words = _WORD.findall(text.casefold())
-    if len(words) > settings.most_words:
-        return "too_long", f"{len(words)} words, most_words is {settings.most_words}"
-    if (share := repeated_share(words)) > settings.repeated:
+    if len(words) > _MOST_WORDS:
+        return "too_long", f"{len(words)} words, at most {_MOST_WORDS} are usable"
+    if (share := repeated_share(words)) > _REPEATED:
         return "repetition", f"{share:.0%} of the runs of {_RUN} words are repetitions"
     if settings.known_words is not None and vocabulary.judges:
         counts = vocabulary.count([text])

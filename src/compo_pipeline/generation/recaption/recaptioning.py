@@ -11,7 +11,7 @@ import heapq
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from compo_pipeline.data.quality.caption_language import Vocabulary
 from compo_pipeline.data.quality.settings import IngestSettings
 from compo_pipeline.data.readers.record import RawCaption, rejected
 from compo_pipeline.data.settings import SampleSettings
+from compo_pipeline.generation.chat.answers import Answer
 from compo_pipeline.generation.chat.endpoint import NoAnswer
 from compo_pipeline.generation.recaption.captioners import Captioner, Question, shown_image
 from compo_pipeline.generation.recaption.checks import Checked, check
@@ -53,18 +54,17 @@ class Captioned(NamedTuple):
     originals: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Recaptioning:
-    """Results of recaptioning: new captions, rejected answers and a report.
+class Recaptioning(NamedTuple):
+    """Results of recaptioning: new captions, images without one, and a report.
 
-    Rows are in the order in which the records name the images.
+    Rows are in the order in which the records name the images. The report has captioner, model and
+    prompt, and the numbers of images, captions, rejected ones by rule, openings and shared first
+    sentences.
     """
 
     rows: Table[Recaption]
-    rejected: Table[Rejected]
-    report: Mapping[str, Any] = field(default_factory=dict)
-    """Captioner, model and prompt; numbers of images, captions, rejected ones by rule, openings and
-    shared first sentences."""
+    rejected: list[Rejected]
+    report: dict[str, Any]
 
 
 def captioned_images(
@@ -121,28 +121,33 @@ def recaption(
     found = (one for some in groups for one in images.measure(root, some, ingest, engine).values())
     measured = Table.spilled(found, DecodedImage, folder)
     unanswered = _ask(captioner, _questions(measured, root, captioner, settings, ingest))
-    checked = _outcomes(measured, sources, captioner, unanswered, settings, vocabulary)
-    outcomes = Table.spilled(checked, _Outcome, folder)
-    counts = Counter(outcomes.column("rule").to_pylist())
-    accepted = outcomes.having("rule", [""])
-    refused = outcomes.having("rule", [rule for rule in counts if rule])
-    texts = accepted.column("caption").to_pylist()
-    firsts = Counter(next(iter(split(text)), "") for text in texts)
-    shared = {text: n for text, n in firsts.most_common(5) if n >= max(3, len(texts) * _SHARED)}
     source = captioner.name, captioner.model, captioner.prompt
-    report = {
-        **dict(zip(("captioner", "model", "prompt"), source, strict=True)),
-        "images": len(outcomes),
-        "captions": counts.pop("", 0),
-        "rejected": dict(sorted(counts.items())),
-        "openings": dict(Counter(filter(None, outcomes.column("opening").to_pylist()))),
-        "shared_first_sentences": shared,
-    }
+    rejected: list[Rejected] = []
+    openings, firsts = Counter[str](), Counter[str]()
+
+    def accepted() -> Iterator[Recaption]:
+        for image, answer, reason in _answers(measured, captioner, unanswered):
+            own = sources[image.path]
+            checked = check(answer, settings, vocabulary) if answer else Checked("", "", *reason)
+            if checked.opening:
+                openings[checked.opening] += 1
+            if checked.rule:
+                place = -1, own.sample_id, image.path
+                rejected.append(Rejected(*place, checked.rule, checked.detail))
+            elif answer:
+                firsts[next(iter(split(checked.text)), "")] += 1
+                texts = checked.text, own.originals
+                yield Recaption(image.path, image.sha256, *texts, *source, answer.date)
+
+    rows = Table.spilled(accepted(), Recaption, folder)
+    least = max(3, len(rows) * _SHARED)
+    shared = {text: count for text, count in firsts.most_common(5) if count >= least}
+    counts = Counter(one.rule for one in rejected)
     shown = ", ".join(f"{rule} {count}" for rule, count in counts.most_common())
     log.info(
         "Recaptions: %d of %d images have one%s.",
-        report["captions"],
-        len(outcomes),
+        len(rows),
+        len(measured),
         f"; rejected: {shown}" if shown else "",
     )
     for text, count in shared.items():
@@ -151,32 +156,18 @@ def recaption(
             "describe the images instead.",
             KEY,
             count,
-            len(texts),
+            len(rows),
             text[:100],
         )
-    rows = (
-        Recaption(one.image, one.image_hash, one.caption, one.originals, *source, one.date)
-        for one in accepted
-    )
-    lacking = (Rejected(-1, one.sample_id, one.image, one.rule, one.detail) for one in refused)
-    return Recaptioning(
-        Table.spilled(rows, Recaption, folder), Table.spilled(lacking, Rejected, folder), report
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """Result of recaptioning an image: the caption, or the rule by which it was rejected."""
-
-    sample_id: str
-    image: str
-    image_hash: str
-    originals: tuple[str, ...]
-    caption: str
-    opening: str
-    rule: str
-    detail: str
-    date: str
+    report = {
+        **dict(zip(("captioner", "model", "prompt"), source, strict=True)),
+        "images": len(measured),
+        "captions": len(rows),
+        "rejected": dict(sorted(counts.items())),
+        "openings": dict(openings),
+        "shared_first_sentences": shared,
+    }
+    return Recaptioning(rows, rejected, report)
 
 
 def _questions(
@@ -224,30 +215,18 @@ def _ask(captioner: Captioner, questions: Sequence[Question]) -> dict[str, str]:
     return reasons
 
 
-def _outcomes(
-    measured: Iterable[DecodedImage],
-    sources: Mapping[str, Captioned],
-    captioner: Captioner,
-    unanswered: Mapping[str, str],
-    settings: RecaptionSettings,
-    vocabulary: Vocabulary,
-) -> Iterator[_Outcome]:
-    """Yield the result of recaptioning each image: a caption, or the reason for a rejection."""
+def _answers(
+    measured: Iterable[DecodedImage], captioner: Captioner, unanswered: Mapping[str, str]
+) -> Iterator[tuple[DecodedImage, Answer | None, tuple[str, str]]]:
+    """Yield each image with its stored answer, or with the rule and the reason why it has none."""
     for some in grouped(measured, _AT_ONCE):
         keys = [captioner.key(_image_content(one)) if one.error is None else "" for one in some]
-        answers = captioner.answers.get(filter(None, keys))
+        stored = captioner.answers.get(filter(None, keys))
         for image, key in zip(some, keys, strict=True):
-            source, answer = sources[image.path], answers.get(key)
+            reason = NO_ANSWER, unanswered.get(key, "the stored answer is damaged")
             if image.error is not None:
-                checked = Checked("", rule=UNREADABLE, detail=image.error)
-            elif answer is None:
-                reason = unanswered.get(key, "the stored answer is damaged")
-                checked = Checked("", rule=NO_ANSWER, detail=reason)
-            else:
-                checked = check(answer, settings, vocabulary)
-            date = "" if answer is None else answer.date
-            place = source.sample_id, image.path, image.sha256, source.originals
-            yield _Outcome(*place, *checked, date)
+                reason = UNREADABLE, image.error
+            yield image, stored.get(key), reason
 
 
 def _image_content(image: DecodedImage) -> str:

@@ -39,10 +39,6 @@ class RecaptionSettings:
     dry_run: PositiveInt | None = None
     """images that are asked about to look at, drawn at random, by `--pipeline=recaption` alone;
     null: all images are."""
-    most_words: PositiveInt = 250
-    """captions of more words are rejected."""
-    repeated: Share = 0.3
-    """captions are rejected of which a larger share of the runs of three words is a repetition."""
     known_words: Share | None = 0.5
     """captions are rejected of whose words the language pipeline knows a smaller share; null:
     none."""

@@ -63,7 +63,7 @@ def recaption_images(
     vocabulary = Vocabulary(load_once(language_model))
     made = work.recaption(images, root, captioner, recaption, ingest, vocabulary, prepare)
     page = recaptions_page.recaptions_page(made, root, dataset)
-    return made.rows, made.rejected, dict(made.report), page.files(recaptions_page.PAGE)
+    return *made, page.files(recaptions_page.PAGE)
 
 
 def _captioner(settings: RecaptionSettings, state: Path) -> captioners.Captioner:
