@@ -33,6 +33,7 @@ from compo_pipeline.data.readers.table import SUFFIXES, column_names, records
 
 _EXAMPLES = 3
 _DIGITS = 18  # of an image's number
+_UNREADABLE = "records that cannot be read or have no key"
 _LAST_NUMBER = re.compile(r"(\d+)(?:\.\w+)?$", re.ASCII)
 _SPARCL_FOLDERS = {"negative": "synthetic_negative", "positive": "synthetic_positive"}
 
@@ -63,20 +64,17 @@ def read(
     check(settings, contents, key)
     rows = Table.of(captions, Caption)
     try:
-        join = _Join(settings, contents, rows, sentences)
-        _require_matches(join, settings, rows, key)
-        reading = _AnnotationReader(settings, contents, rows, join)
-        table = Table.spilled(reading.annotations(), Annotation, None)
+        reader = _Reader(settings, contents, rows, sentences)
+        reader.require_matches(key)
+        table = Table.spilled(reader.annotations(), Annotation, None)
     except SourceError as error:
         raise SettingsError(f"{key}.file: {error}") from error
-    matched, records_ = int(join.have.sum()), len(join.of_records)
-    of_no_row = sum(not each for each in join.of_records) - join.unreadable
+    of_no_row = sum(not each for each in reader.places) - reader.problems[_UNREADABLE]
     text = "%s: %d of %d rows have a record; of %d records %d are of no row."
-    log.info(text, settings.file, matched, len(rows), records_, of_no_row)
-    problems = {"records that cannot be read or have no key": join.unreadable, **reading.problems}
-    for what, count in problems.items():
-        if count:
-            log.warning("%s: %d %s.", settings.file, count, what)
+    matched = int(reader.have.sum())
+    log.info(text, settings.file, matched, len(rows), len(reader.places), of_no_row)
+    for what, count in reader.problems.items():
+        log.warning("%s: %d %s.", settings.file, count, what)
     return table
 
 
@@ -166,52 +164,6 @@ def _sparcl_records(path: Path) -> Iterator[Record]:
             yield {"image": image, "caption": caption, **record}
 
 
-class _Join:
-    """Join of a table's records to sentences of caption rows, by hashes of the join keys."""
-
-    def __init__(
-        self,
-        settings: AnnotationSettings,
-        contents: Iterable[str],
-        rows: Table[Caption],
-        sentences: int | None,
-    ) -> None:
-        columns, image = settings.read, _image_normaliser(settings, contents, rows)
-        places: dict[int, list[tuple[int, int]]] = {}
-        self.have = np.zeros(len(rows), bool)
-        """Whether there is a record of each row's first sentence."""
-        for number, row in enumerate(rows):
-            ids = {row.sample_id, row.sample_id.removeprefix(f"{row.split}-")}
-            path = {image(row.image)} if columns.image else set()
-            for sentence, text in enumerate(row.sentences[:sentences]):
-                values = {"sample_id": ids, "image": path, "caption": {_normalised_caption(text)}}
-                for shared in product(*(values[name] for name in columns.keys)):
-                    places.setdefault(digest(*shared), []).append((number, sentence))
-        forms: dict[str, Callable[[str], str]]
-        forms = {"sample_id": str, "image": image, "caption": _normalised_caption}
-        named = [(getattr(columns, name), forms[name]) for name in columns.keys]
-        self.of_records: list[Sequence[tuple[int, int]]] = []
-        """Rows and sentences that each record belongs to."""
-        self.unreadable = 0
-        for record in _records(settings, contents):
-            key = _join_key(record, named)
-            self.unreadable += key is None
-            found = () if key is None else places.get(key, ())
-            self.of_records.append(found)
-            for number, sentence in found:
-                self.have[number] |= sentence == 0
-
-
-def _join_key(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> int | None:
-    """Hash of a record's normalised join key; None if the record has no readable key."""
-    if isinstance(record, UnreadableRecord):
-        return None
-    values = [key_of(record, column) for column, _ in named]
-    if not all(values):
-        return None
-    return digest(*(form(value) for value, (_, form) in zip(values, named, strict=True)))
-
-
 def _normalised_caption(text: str) -> str:
     """Caption in the normalised form by which captions are compared."""
     return bare(clean(text)[0])
@@ -258,73 +210,88 @@ def _image_number(name: str) -> str:
     return found[1].lstrip("0") if found else name
 
 
-def _require_matches(
-    join: _Join, settings: AnnotationSettings, rows: Table[Caption], key: str
-) -> None:
-    """Raise an error if too small a share of the rows has a record.
-
-    Raises:
-        SettingsError: too few have; shows rows without one, and what the table has.
-    """
-    have, names = join.have, settings.read.keys
-    if have.sum() >= settings.least_matched * len(rows):
-        return
-    without = (rows[int(place)] for place in (~have).nonzero()[0][:_EXAMPLES])
-    examples = [
-        {name: row.sentences[0] if name == "caption" else getattr(row, name) for name in names}
-        for row in without
-    ]
-    every = _records(settings, ())
-    first = next((one for one in every if isinstance(one, Mapping)), {})
-    theirs = {name: first.get(getattr(settings.read, name)) for name in names}
-    raise SettingsError(
-        f"{key}: joined by {' and '.join(names)}, {int(have.sum())} of {len(rows)} rows have one "
-        f"of the {len(join.of_records)} records of {settings.file}, expected "
-        f"{settings.least_matched:.0%} at least ({key}.least_matched); without one are "
-        f"{'; '.join(map(str, examples))}; the table begins with {theirs}"
-    )
-
-
-class _AnnotationReader:
-    """Reads annotations from the records that belong to a row, and counts unusable values."""
+class _Reader:
+    """Joins a table's records to sentences of caption rows, and reads what they say of these."""
 
     def __init__(
         self,
         settings: AnnotationSettings,
         contents: frozenset[str],
         rows: Table[Caption],
-        join: _Join,
+        sentences: int | None,
     ) -> None:
-        self._settings, self._contents, self._join = settings, contents, join
-        self._ids = rows.column("sample_id").to_pylist()
+        self._settings, self._contents, self._rows = settings, contents, rows
         self.problems: Counter[str] = Counter()
+        columns, image = settings.read, _image_normaliser(settings, contents, rows)
+        forms: dict[str, Callable[[str], str]]
+        forms = {"sample_id": str, "image": image, "caption": _normalised_caption}
+        named = [(getattr(columns, name), forms[name]) for name in columns.keys]
+        by_key: dict[int, list[tuple[int, int]]] = {}
+        for number, row in enumerate(rows):
+            ids = {row.sample_id, row.sample_id.removeprefix(f"{row.split}-")}
+            path = {image(row.image)} if columns.image else set()
+            for sentence, text in enumerate(row.sentences[:sentences]):
+                values = {"sample_id": ids, "image": path, "caption": {_normalised_caption(text)}}
+                for shared in product(*(values[name] for name in columns.keys)):
+                    by_key.setdefault(digest(*shared), []).append((number, sentence))
+        self.places: list[Sequence[tuple[int, int]]] = []
+        """Rows and sentences that each record belongs to."""
+        self.have = np.zeros(len(rows), bool)
+        """Whether there is a record of each row's first sentence."""
+        for record in _records(settings, contents):
+            held: Mapping[str, Any] = {} if isinstance(record, UnreadableRecord) else record
+            given = [key_of(held, column) for column, _ in named]
+            found: Sequence[tuple[int, int]] = ()
+            if all(given):
+                pairs = zip(named, given, strict=True)
+                found = by_key.get(digest(*(form(value) for (_, form), value in pairs)), ())
+            else:
+                self.problems[_UNREADABLE] += 1
+            self.places.append(found)
+            for number, sentence in found:
+                self.have[number] |= sentence == 0
+
+    def require_matches(self, key: str) -> None:
+        """Raise an error if too small a share of the rows has a record.
+
+        Raises:
+            SettingsError: too few have; shows rows without one, and what the table has.
+        """
+        settings, have, names = self._settings, self.have, self._settings.read.keys
+        if have.sum() >= settings.least_matched * len(have):
+            return
+        without = (self._rows[int(place)] for place in (~have).nonzero()[0][:_EXAMPLES])
+        examples = [
+            {name: row.sentences[0] if name == "caption" else getattr(row, name) for name in names}
+            for row in without
+        ]
+        every = _records(settings, ())
+        first = next((one for one in every if isinstance(one, Mapping)), {})
+        theirs = {name: first.get(getattr(settings.read, name)) for name in names}
+        raise SettingsError(
+            f"{key}: joined by {' and '.join(names)}, {int(have.sum())} of {len(have)} rows have "
+            f"one of the {len(self.places)} records of {settings.file}, expected "
+            f"{settings.least_matched:.0%} at least ({key}.least_matched); without one are "
+            f"{'; '.join(map(str, examples))}; the table begins with {theirs}"
+        )
 
     def annotations(self) -> Iterator[Annotation]:
         """Yield one annotation for each row and sentence that a record belongs to."""
-        for number, record in enumerate(_records(self._settings, self._contents)):
-            places = self._join.of_records[number]
+        ids = self._rows.column("sample_id").to_pylist()
+        records_ = _records(self._settings, self._contents)
+        for number, (record, places) in enumerate(zip(records_, self.places, strict=True)):
             if isinstance(record, UnreadableRecord) or not places:
                 continue
-            held = self._annotation_fields(record)
-            if self._settings.read.negatives and not held[0]:
+            negatives = self._texts(record, "negatives")
+            if self._settings.read.negatives and not negatives[0]:
                 self.problems["records without a negative"] += 1
+            positives, _, positive_images = self._texts(record, "positives")
+            phrases = tuple(filter(self._is_text, self._field_values(record, "phrases")))
+            found = map(self._neighbour, self._field_values(record, "neighbours"))
+            near = tuple(ids[place] for place in found if place is not None)
+            held = *negatives, positives, positive_images, phrases, near
             for row, sentence in places:
-                yield Annotation(number, self._ids[row], sentence, *held)
-
-    def _annotation_fields(self, record: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
-        """Values of an annotation's fields negatives, positives, phrases and neighbours."""
-        negatives, columns, negative_images = self._texts(record, "negatives")
-        positives, _, positive_images = self._texts(record, "positives")
-        phrases = [one for one in self._field_values(record, "phrases") if self._is_text(one)]
-        near = [
-            one
-            for cell in self._field_values(record, "neighbours")
-            for one in self._neighbour_ids(cell)
-        ]
-        return (
-            *(negatives, columns, negative_images, positives, positive_images),
-            *(tuple(phrases), tuple(near)),
-        )
+                yield Annotation(number, ids[row], sentence, *held)
 
     def _texts(
         self, record: Mapping[str, Any], name: str
@@ -375,13 +342,12 @@ class _AnnotationReader:
             return False
         return bool(value.strip())
 
-    def _neighbour_ids(self, number: Any) -> list[str]:
-        """List with the sample_id of a neighbour's row, given its record's number; may be empty."""
-        if not isinstance(number, int) or not 0 <= number < len(self._join.of_records):
+    def _neighbour(self, number: Any) -> int | None:
+        """Number of a neighbour's row, given its record's number; None for an unusable one."""
+        if not isinstance(number, int) or not 0 <= number < len(self.places):
             self.problems["neighbours that are no number of a record"] += 1
-            return []
-        places = self._join.of_records[number]
-        if not places:
+        elif not self.places[number]:
             self.problems["neighbours that are of no row"] += 1
-            return []
-        return [self._ids[places[0][0]]]
+        else:
+            return self.places[number][0][0]
+        return None
