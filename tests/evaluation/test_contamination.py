@@ -12,6 +12,7 @@ from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.images.decoding import Limits
 from compo_pipeline.evaluation.contamination import (
     Overlap,
+    TrainingRows,
     count_overlaps,
     image_id,
     items_hash,
@@ -19,11 +20,9 @@ from compo_pipeline.evaluation.contamination import (
     training_rows,
     without_reported,
 )
-from compo_pipeline.evaluation.settings import EvaluationSettings
 
 
 def _noise(seed: int) -> Image.Image:
-    # Coarse blocks, so that rescaling keeps what the hash looks at.
     blocks = np.random.default_rng(seed).integers(0, 255, (8, 9, 3), dtype=np.uint8)
     return Image.fromarray(blocks).resize((90, 80), Image.Resampling.NEAREST)
 
@@ -40,7 +39,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _known(root: Path, perceptual: bool) -> tuple[list[Caption], list[Fact], EvaluationSettings]:
+def _known(root: Path) -> TrainingRows:
     captions, facts = [], []
     for row, (image, split) in enumerate(
         [("train/a.png", "train"), ("train/b.png", "train"), ("test/b.png", "test")]
@@ -51,11 +50,10 @@ def _known(root: Path, perceptual: bool) -> tuple[list[Caption], list[Fact], Eva
         facts.append(
             Fact(row, f"s{row}", image, split, digest, None, 90, 80, 2, 2, 4, False, False, False)
         )
-    return captions, facts, EvaluationSettings(perceptual_hash=perceptual, workers=1)
+    return training_rows(captions, facts)
 
 
-def _look(root: Path, perceptual: bool = False) -> Overlap:
-    captions, facts, settings = _known(root, perceptual)
+def _look(root: Path) -> Overlap:
     items = (
         Item("0", "copy.png", ("a DOG number 0", "a cat"), ("it barks",)),
         Item("1", "smaller.png", ("a dog number 2",), ("x",)),
@@ -63,7 +61,7 @@ def _look(root: Path, perceptual: bool = False) -> Overlap:
         Item("3", "absent.png", ("it barks",), ("x",)),
     )
     subtask = Subtask("b", "s", ("image_to_text",), root / "test", items)
-    (found,) = count_overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
+    (found,) = count_overlaps([subtask], _known(root), 1, {})
     return found
 
 
@@ -72,44 +70,35 @@ def test_overlap_is_counted_of_the_training_split_alone(root: Path) -> None:
     assert (found.images, found.same_bytes, found.same_name) == (4, 1, 1)
     # Distinct right texts: of "number 0", "a cat", "number 2" (test split), "it barks", two match.
     assert (found.captions, found.same_caption) == (4, 2)
-    assert found.near is None
 
 
 def test_known_bindings_are_counted_by_subtask(root: Path) -> None:
-    captions, facts, settings = _known(root, False)
     items = tuple(Item(str(k), "copy.png", ("x",), ("y",)) for k in range(3))
     known = "right seen, wrong unseen"
     slices = {("b", "s", str(k)): ("object=x", f"binding={known}") for k in range(2)}
     subtask = Subtask("b", "s", ("image_to_text",), root / "test", items)
-    (found,) = count_overlaps([subtask], training_rows(captions, facts, root, settings), 1, slices)
+    (found,) = count_overlaps([subtask], _known(root), 1, slices)
     assert found.bindings == {known: 2}
 
 
-def test_the_perceptual_hash_finds_a_rescaled_copy(root: Path) -> None:
-    assert _look(root, perceptual=True).near == 2
-
-
 def test_crops_of_one_file_are_one_image_of_the_training_rows(root: Path) -> None:
-    captions, facts, settings = _known(root, perceptual=True)
     boxes = ("0,0,20,20", "9,9,50,50")
     items = tuple(Item(box, f"copy.png#xywh={box}", ("x",), ("y",)) for box in boxes)
     subtask = Subtask("b", "s", ("image_to_text",), root / "test", items)
-    (found,) = count_overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
-    assert (found.images, found.same_bytes, found.near) == (1, 1, 1)
+    (found,) = count_overlaps([subtask], _known(root), 1, {})
+    assert (found.images, found.same_bytes) == (1, 1)
 
 
 def test_both_images_and_captions_of_a_pair_are_looked_for(root: Path) -> None:
-    captions, facts, settings = _known(root, perceptual=True)
     items = (Item("0", "b.png", ("x",), ("A dog, number 1",), ("copy.png",)),)
     for protocol, known_captions in (("group", (2, 1)), ("image_to_text", (1, 0))):
         subtask = Subtask("b", "s", (protocol,), root / "test", items)
-        (found,) = count_overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
-        assert (found.images, found.same_bytes, found.same_name, found.near) == (2, 1, 1, 1)
+        (found,) = count_overlaps([subtask], _known(root), 1, {})
+        assert (found.images, found.same_bytes, found.same_name) == (2, 1, 1)
         assert (found.captions, found.same_caption) == known_captions
 
 
 def test_parts_of_a_set_are_counted_as_one(root: Path) -> None:
-    captions, facts, settings = _known(root, False)
     parts = [
         Subtask(
             "aro", name, ("image_to_text",), root / "test", (Item("0", image, (text,), ("y",)),)
@@ -121,7 +110,7 @@ def test_parts_of_a_set_are_counted_as_one(root: Path) -> None:
         )
     ]
     slices = {("aro", name, "0"): (f"binding={name}",) for name in ("vg/on", "vg/in", "other")}
-    known = training_rows(captions, facts, root, settings)
+    known = _known(root)
     first, second = count_overlaps(parts, known, 1, slices)
     assert (first.subtask, first.images, first.same_bytes) == ("vg", 1, 1)
     assert (first.captions, first.same_caption) == (2, 1)

@@ -140,7 +140,7 @@ def decisions() -> dict[str, list[list[Any]]]:
     """The gate's checks: one decision that passes, and one for each reason to refuse."""
     ours, base = scores("fine_tuned", 0), scores("base", 0)
     keys = [key.split("/")[:2] for key in stored("similarities")]
-    overlaps = [Overlap(benchmark, subtask, 30, 0, 0, None, 30, 0) for benchmark, subtask in keys]
+    overlaps = [Overlap(benchmark, subtask, 30, 0, 0, 30, 0) for benchmark, subtask in keys]
     known = [replace(overlaps[0], same_bytes=3, same_caption=2), *overlaps[1:]]
     rise = GateRule("rise", figure="sugar_crepe_pp/itt/swap_obj")
     hold = GateRule("hold", figure="sugar_crepe/accuracy/add_obj", by=5)

@@ -42,7 +42,7 @@ def judged(right: int, by: float = RULE.by) -> tuple[Check, ...]:
         for n in (right, 30)
     ]
     gate = replace(GATE, rules={"itt": replace(RULE, by=by)})
-    unseen = Overlap("sugar_crepe_pp", "swap_att", 40, 0, 0, None, 40, 0)
+    unseen = Overlap("sugar_crepe_pp", "swap_att", 40, 0, 0, 40, 0)
     return judge(*tables, [unseen], gate)
 
 
@@ -104,7 +104,7 @@ def test_a_refusal_for_few_items_names_the_setting(tmp_path: Path) -> None:
         Score("m", "sugar_crepe_pp", "swap_att", "itt", f"{k}", f"{k}.png", (0.5,), True, None)
         for k in range(9)
     ]
-    unseen = Overlap("sugar_crepe_pp", "swap_att", 9, 0, 0, None, 9, 0)
+    unseen = Overlap("sugar_crepe_pp", "swap_att", 9, 0, 0, 9, 0)
     refused = judge(few, few, [unseen], GATE)
     markdown, _ = written(decision(refused), tmp_path)
     given = re.search(
@@ -121,7 +121,7 @@ def test_a_waived_role_is_named_with_the_command_that_scores_one(
     rule = GateRule("hold", role="zero_shot")
     absent = replace(GATE, rules={"zero_shot": rule})
     scores = [Score("m", "sugar_crepe_pp", "swap_att", "itt", "0", "0.png", (0.5,), True, None)]
-    unseen = Overlap("sugar_crepe_pp", "swap_att", 40, 0, 0, None, 40, 0)
+    unseen = Overlap("sugar_crepe_pp", "swap_att", 40, 0, 0, 40, 0)
     waived, refused = (
         judge(scores, scores, [unseen], absent, waive=waive) for waive in (("zero_shot",), ())
     )

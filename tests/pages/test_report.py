@@ -77,9 +77,7 @@ def comparison() -> Comparison:
             Audit("sugar_crepe_pp", "swap_att", 8, 3, {"missing": 3}, 20, 2, 1, (degenerate,)),
         ),
         overlaps=(
-            Overlap(
-                "sugar_crepe_pp", "swap_att", 5, 0, 1, None, 9, 4, {"right seen, wrong none": 3}
-            ),
+            Overlap("sugar_crepe_pp", "swap_att", 5, 0, 1, 9, 4, {"right seen, wrong none": 3}),
         ),
         slices=(replace(rows[0], slice="attribute=<b>red</b>"),),
     )

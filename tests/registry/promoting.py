@@ -30,7 +30,7 @@ SETTINGS = PromotionSettings(gate=GATE)
 ITEMS = 40
 NONE: Mapping[str, str] = MappingProxyType({})
 # Nothing of the items is in the training data.
-CLEAN = Overlap("sugar_crepe_pp", "swap_att", ITEMS, 0, 0, None, ITEMS, 0)
+CLEAN = Overlap("sugar_crepe_pp", "swap_att", ITEMS, 0, 0, ITEMS, 0)
 
 
 def made_up(right: int) -> list[Score]:

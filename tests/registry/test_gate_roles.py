@@ -156,7 +156,7 @@ def embedded(images: dict[str, Any], texts: dict[str, Any]) -> Embedded:
 def clean(scores: Iterable[Score]) -> list[Overlap]:
     """Nothing of the items is in the training data."""
     places = {(score.benchmark, score.subtask.partition("/")[0]) for score in scores}
-    return [Overlap(*place, IMAGES, 0, 0, None, IMAGES, 0) for place in sorted(places)]
+    return [Overlap(*place, IMAGES, 0, 0, IMAGES, 0) for place in sorted(places)]
 
 
 @pytest.fixture(scope="module")

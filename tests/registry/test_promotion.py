@@ -220,7 +220,7 @@ def test_without_measured_contamination_a_challenger_is_refused(model: str) -> N
 
 def test_contamination_is_that_of_the_challenger(model: str) -> None:
     put(model, champion=1)
-    known = Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, None, 9, 0)
+    known = Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, 9, 0)
     decided = promoted(model, Known({1: 10, 3: 36}, measured=(known,)))
     failed = [check.subject for check in decided.checks if not check.passed]
     assert (failed, decided.outcome) == (["sugar_crepe_pp swap_att"], "refused")

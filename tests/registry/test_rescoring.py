@@ -83,7 +83,7 @@ def asked(subtask: Subtask, models: tuple[Path, Path]) -> Asked:
     return Asked(
         items=[subtask],
         slices={},
-        known=training_rows([caption], [], subtask.images, EVALUATION),
+        known=training_rows([caption], []),
         captions=[caption],
         manifest={"data_hash": DATA},
         root=subtask.images,
@@ -122,7 +122,7 @@ def challenger(
     run = {"dataset": "toy", "method": "clic", "variant": "default", "seed": 0}
     training = {"training": {"fingerprint": {"model": load(models[0]).fingerprint}}}
     tags, _ = scored_files(subtask, *models, folder, {}, **same, **run, **training, export_format=5)
-    clean = Overlap("sugar_crepe_pp", "swap_att", IMAGES, 0, 0, None, 2 * IMAGES, 0)
+    clean = Overlap("sugar_crepe_pp", "swap_att", IMAGES, 0, 0, 2 * IMAGES, 0)
     (export,) = (folder / "artifacts").iterdir()
     evidence = replace(read_evidence(export), overlaps=(clean,))
     scores = {FINE_TUNED: forged(True), BASE: forged(False)}

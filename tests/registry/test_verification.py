@@ -33,7 +33,7 @@ from compo_pipeline.registry.verification import VersionError, load_model, verif
 UNSIGNED = SigningSettings()
 PASSWORD = "secret words"
 KeyPair = Callable[..., SigningSettings]
-OVERLAP = Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, None, 9, 0)
+OVERLAP = Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, 9, 0)
 # In tags and record of a version.
 SAME = {"checkpoint_sha256": "c" * 64, "precision": "fp32"}
 EVIDENCE = (

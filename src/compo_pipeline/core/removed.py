@@ -47,6 +47,7 @@ REMOVED = {
     **dict.fromkeys(("counterfactuals.transformers.device", "recaption.transformers.device"), _GPU),
     "evaluation.image_precision": "evaluation.precision",
     "evaluation.text_precision": "evaluation.precision",
+    "evaluation.perceptual_hash": "nothing: images are compared by their bytes and names",
     **dict.fromkeys(
         (f"counterfactuals.scenes.{key}" for key in ("faithful", "cast", "adain", "wrong")),
         "nothing: images of scenes are exact",

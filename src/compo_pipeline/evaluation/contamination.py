@@ -2,8 +2,7 @@
 
 Three checks, from certain to suspicious: images with the same bytes, captions with the same words,
 image files with the same name (COCO's ids are the same in many data sets; numbered files of other
-sources are not). Optionally a perceptual hash, which finds images that were resized or compressed
-again; in rendered scenes it also finds images that merely look alike.
+sources are not).
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
-from PIL.Image import Resampling
 
 from compo_pipeline.benchmarks.averages import set_of
 from compo_pipeline.benchmarks.items import (
@@ -33,30 +30,24 @@ from compo_pipeline.benchmarks.items import (
     items_by_key,
     sets_of,
 )
-from compo_pipeline.core.engines import LOCAL, map_partitions
 from compo_pipeline.core.hashing import files_hash, hash_of
 from compo_pipeline.core.records import Caption, Fact
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.tables import Splits, Table, splits_of
 from compo_pipeline.data.images.decoding import (
-    ACCEPTED,
     ImageError,
     file_name,
-    load,
     locate,
     open_file,
     source_name,
 )
-from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import BINDING, ItemSlices
 
 log = logging.getLogger(__name__)
 
 TRAINING_SPLIT = "train"
 
-_CELLS = 8
-_NEAR_BITS = 4  # in which the hashes of near-duplicates differ, at most
 _WORDS = re.compile(r"\w+")
 _DIGITS = 16
 # COCO_val2014_000000184613 of 2014 is 000000184613 of 2017.
@@ -71,9 +62,9 @@ class Overlap:
 
     `images` counts its distinct image files, of all images of its items, `captions` its distinct
     texts that describe one of them; the other fields count how many of these are in the training
-    rows. `near` is None without a perceptual hash. `bindings` counts the items by whether their
-    attribute-object pairs occur in the training captions, where that slice is configured. `items`
-    is the fingerprint of what was compared (`items_hash`, `images_hash`).
+    rows. `bindings` counts the items by whether their attribute-object pairs occur in the training
+    captions, where that slice is configured. `items` is the fingerprint of what was compared
+    (`items_hash`, `images_hash`).
     """
 
     benchmark: str
@@ -81,16 +72,10 @@ class Overlap:
     images: int
     same_bytes: int
     same_name: int
-    near: int | None
     captions: int
     same_caption: int
     bindings: dict[str, int] = field(default_factory=dict)
     items: str = ""
-
-    @property
-    def known_images(self) -> int:
-        """Number of benchmark images that are in the training rows: equal bytes or near copies."""
-        return max(self.same_bytes, self.near or 0)
 
 
 class HashedTexts:
@@ -110,15 +95,11 @@ class HashedTexts:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRows:
-    """Hashes of the training images and captions, by which overlaps with benchmarks are found.
-
-    `near` holds 64-bit image hashes [n].
-    """
+    """Hashes of the training images and captions, by which overlaps with benchmarks are found."""
 
     hashes: HashedTexts = field(default_factory=HashedTexts)
     names: HashedTexts = field(default_factory=HashedTexts)
     captions: HashedTexts = field(default_factory=HashedTexts)
-    near: NDArray[np.uint64] | None = None
 
 
 def image_id(path: str) -> str:
@@ -134,35 +115,18 @@ def normalise_text(text: str) -> str:
 def training_rows(
     captions: Iterable[Caption],
     facts: Iterable[Fact],
-    root: Path,
-    settings: EvaluationSettings,
     split: Splits = TRAINING_SPLIT,
 ) -> TrainingRows:
-    """Hashes of the training rows' images and captions, by which they are found in benchmarks.
-
-    Raises:
-        SettingsError: images are to be compared, and none can be read.
-    """
+    """Hashes of the training rows' images and captions, by which they are found in benchmarks."""
     rows, measured = training_captions(Table.of(captions, Caption), split), Table.of(facts, Fact)
     images = rows.column("image").unique()
     shown = measured.where(np.asarray(pc.is_in(measured.column("image"), value_set=images)))
-    near = None
-    if settings.perceptual_hash:
-        places = ((root, image.as_py(), ACCEPTED) for image in images)
-        found = map_partitions(_perceptual_hash, places, LOCAL, threads=True)
-        near = np.unique(np.fromiter((h for h in found if h is not None), np.uint64))
-        if len(images) and not near.size:
-            raise SettingsError(
-                f"evaluation.perceptual_hash: none of the {len(images)} training images can be "
-                f"read below {root} (such as '{images[0]}'); expected the root of their dataset"
-            )
     return TrainingRows(
         hashes=HashedTexts(filter(None, _column_values(shown, "image_hash"))),
         names=HashedTexts(image_id(image.as_py()) for image in images),
         captions=HashedTexts(
             map(normalise_text, chain.from_iterable(_column_values(rows, "sentences")))
         ),
-        near=near,
     )
 
 
@@ -190,7 +154,7 @@ def count_overlaps(
 
 
 class _ImageMatch(NamedTuple):
-    """Whether a benchmark image is among the training images, by bytes, name and near copy.
+    """Whether a benchmark image is among the training images, by bytes and by name.
 
     `identity` has the hash of its bytes and its file's name: rows of a Parquet file may repeat it.
     """
@@ -198,20 +162,13 @@ class _ImageMatch(NamedTuple):
     identity: tuple[str | None, str]
     same_bytes: bool
     same_name: bool
-    near: bool
 
 
 def _match_image(place: ImagePlace, known: TrainingRows) -> _ImageMatch:
     """Search one benchmark image among the training images."""
-    own, near = image_hash(place), False
-    if own is not None and known.near is not None:
-        perceptual = _perceptual_hash(place)
-        if perceptual is not None:
-            distances = np.bitwise_count(known.near ^ np.uint64(perceptual))
-            near = bool((distances <= _NEAR_BITS).any())
+    own, name = image_hash(place), _source_name(place)
     same = own is not None and own in known.hashes
-    name = _source_name(place)
-    return _ImageMatch((own, name), same, bool(name) and image_id(name) in known.names, near)
+    return _ImageMatch((own, name), same, bool(name) and image_id(name) in known.names)
 
 
 def _count_overlap(
@@ -237,7 +194,6 @@ def _count_overlap(
         images=len(own),
         same_bytes=sum(image.same_bytes for image in own),
         same_name=sum(image.same_name for image in own),
-        near=None if known.near is None else sum(image.near for image in own),
         captions=len(texts),
         same_caption=sum(text in known.captions for text in texts),
         bindings=dict(
@@ -283,20 +239,6 @@ def image_hashes(subtasks: Iterable[Subtask], workers: int) -> dict[ImagePlace, 
     places = _distinct_files(subtasks)
     with ThreadPoolExecutor(workers) as pool:
         return dict(zip(places, pool.map(image_hash, places), strict=True))
-
-
-def _perceptual_hash(place: ImagePlace) -> int | None:
-    """64 bits: whether each of 8 x 8 cells of an image is brighter than the next one.
-
-    Images that were resized or compressed again differ in few bits. None for an unreadable one.
-    """
-    try:
-        grey = load(*place).convert("L").resize((_CELLS + 1, _CELLS), Resampling.BILINEAR)
-    except ImageError:
-        return None
-    pixels = np.asarray(grey, dtype=np.int16)
-    bits = (pixels[:, :-1] > pixels[:, 1:]).ravel()
-    return int.from_bytes(np.packbits(bits).tobytes(), "big")
 
 
 def without_reported(

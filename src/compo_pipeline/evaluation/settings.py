@@ -32,9 +32,6 @@ class EvaluationSettings:
     """Images encoded at a time."""
     workers: Annotated[PositiveInt, SPEED] = 2
     """Threads that decode and preprocess images."""
-    perceptual_hash: bool = False
-    """Whether the contamination check decodes every training image to find altered copies of
-    evaluation images."""
     slices: tuple[SliceKind, ...] = ()
     """Kinds of slices that are compared too: `attribute`, `object`, `relation` and `length` of an
     item's first right text; `binding`: whether its attribute-object pairs are in the training

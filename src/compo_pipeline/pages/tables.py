@@ -137,13 +137,13 @@ def published_tables(
 
 def overlaps_table(overlaps: Sequence[Overlap], benchmarks: Mapping[str, str]) -> Table:
     """How many images and texts of each subtask are in the training rows."""
-    columns = "subtask,images,same bytes,same name,near copies,captions,same words"
+    columns = "subtask,images,same bytes,same name,captions,same words"
     return Table(
         [*columns.split(","), "attribute-object pairs"],
         [
             [
                 f"{benchmarks[one.benchmark]} {one.subtask.replace('_', ' ')}",
-                *(one.images, one.same_bytes, one.same_name, one.near),
+                *(one.images, one.same_bytes, one.same_name),
                 *(one.captions, one.same_caption, counted(one.bindings) or None),
             ]
             for one in overlaps
@@ -151,8 +151,7 @@ def overlaps_table(overlaps: Sequence[Overlap], benchmarks: Mapping[str, str]) -
         title="Overlap with the training rows",
         note="Of each subtask's distinct images and true captions, how many are also in the "
         "training split: images by their bytes, by their file name (meaningful if names are "
-        "global, as in COCO), by a perceptual hash (`evaluation.perceptual_hash`; rendered scenes "
-        "may merely look alike); captions by their words, sentence against sentence.",
+        "global, as in COCO); captions by their words, sentence against sentence.",
     )
 
 

@@ -294,7 +294,7 @@ def _contamination_checks(
     below: Counter[tuple[str, float]] = Counter()
     for subject, each in sorted(measured.items()):
         for kind, found, total, limit in (
-            ("images", each.known_images, each.images, limits.images),
+            ("images", each.same_bytes, each.images, limits.images),
             ("captions", each.same_caption, each.captions, limits.captions),
         ):
             if limit is None or not total:

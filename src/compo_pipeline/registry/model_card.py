@@ -93,9 +93,9 @@ def _limits(comparison: Comparison, waive: Collection[Role]) -> Iterator[str]:
     for line in comparison.left_out:
         yield f"{line}."
     for overlap in comparison.overlaps:
-        if overlap.known_images or overlap.same_caption:
+        if overlap.same_bytes or overlap.same_caption:
             yield (
-                f"Trained on {overlap.known_images:,} of {overlap.images:,} images and on "
+                f"Trained on {overlap.same_bytes:,} of {overlap.images:,} images and on "
                 f"{overlap.same_caption:,} of {overlap.captions:,} captions of "
                 f"{comparison.benchmarks.get(overlap.benchmark, overlap.benchmark)} "
                 f"{overlap.subtask}."

@@ -143,8 +143,7 @@ class Contamination:
     """Settings: largest share of a subtask's images and captions allowed in the training data."""
 
     images: Share | None = 0.0
-    """Images with the same bytes, or near-duplicates where perceptual hashes were compared; null:
-    no limit."""
+    """Images with the same bytes; null: no limit."""
     captions: Share | None = None
     """Captions with the same words; null: no limit."""
 

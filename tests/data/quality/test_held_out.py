@@ -15,7 +15,6 @@ from compo_pipeline.data.quality.settings import IngestSettings, SentenceSetting
 from compo_pipeline.data.readers.record import RawCaption
 from compo_pipeline.data.settings import SampleSettings
 from compo_pipeline.evaluation.contamination import training_rows as identified
-from compo_pipeline.evaluation.settings import EvaluationSettings
 
 SENTENCES = SentenceSettings(least_words=1, whole=True)
 IMAGES = 60
@@ -167,8 +166,8 @@ def test_a_sample_that_leaves_too_few_is_carved_from(tmp_path, records) -> None:
 
 def test_carved_rows_are_no_training_rows_of_the_overlaps(tmp_path, records) -> None:
     found = ingested(tmp_path, records, 5)
-    own, settings = contents(tmp_path, found), EvaluationSettings()
+    own = contents(tmp_path, found)
     for split, hashes in (("train", own["train"]), (ALL, own["train"] | own[CARVED])):
-        known = identified(found.captions, found.facts, tmp_path, settings, split)
+        known = identified(found.captions, found.facts, split)
         for each in own["train"] | own[CARVED]:
             assert (each in known.hashes) == (each in hashes)

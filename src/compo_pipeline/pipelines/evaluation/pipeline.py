@@ -36,13 +36,7 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 training_rows,
-                inputs=[
-                    "valid_captions",
-                    "facts",
-                    "params:data.root",
-                    "params:evaluation",
-                    "params:views.split",
-                ],
+                inputs=["valid_captions", "facts", "params:views.split"],
                 outputs="training_rows",
                 name="identify_training_rows",
             ),
