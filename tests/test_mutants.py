@@ -1,7 +1,6 @@
 """Mutants of the code (benchmarks/mutants.py): what they change, and when they count as killed."""
 
 import importlib
-import json
 from pathlib import Path
 from types import ModuleType
 
@@ -57,21 +56,6 @@ def test_mutants_are_each_of_one_place(mutants: ModuleType) -> None:
     }
 
 
-def test_every_mutant_is_a_module_that_differs(mutants: ModuleType) -> None:
-    drawn = mutants.drawn(mutants.ROOT, 10**6, 0)
-    assert len(drawn) == len(set(drawn)) > 1000
-    for mutant in drawn:
-        code = (mutants.ROOT / mutants.PACKAGE / mutant.file).read_bytes()
-        assert code[mutant.start : mutant.end].decode() == mutant.old
-        changed = code[: mutant.start] + mutant.new.encode() + code[mutant.end :]
-        assert compile(changed, mutant.file, "exec") != compile(code, mutant.file, "exec")
-
-
-def test_a_seed_draws_the_same_mutants(mutants: ModuleType) -> None:
-    first, again, other = (mutants.drawn(mutants.ROOT, 20, seed) for seed in (1, 1, 2))
-    assert first == again != other
-
-
 def test_every_target_has_tests(mutants: ModuleType) -> None:
     for file in {mutant.file for mutant in mutants.drawn(mutants.ROOT, 10**6, 0)}:
         tests = mutants.tests_of(mutants.ROOT, file)
@@ -113,20 +97,3 @@ def test_outcomes(copy: tuple[Path, ModuleType], monkeypatch: pytest.MonkeyPatch
     assert file.read_text() == text
     (project / "tests" / "losses" / "test_count.py").write_text("def test_nothing():\n    pass\n")
     assert mutants.tried(made["comparison", 3], project) == "survived"
-
-
-def test_stored_outcomes_are_read_again(mutants: ModuleType, tmp_path: Path) -> None:
-    drawn = mutants.drawn(mutants.ROOT, 4, 0)
-    results = tmp_path / "results.jsonl"
-    found = dict(zip(drawn, ("killed", "survived", "timed out", "killed"), strict=True))
-    results.write_text(
-        "".join(json.dumps({**vars(each), "outcome": found[each]}) + "\n" for each in drawn)
-    )
-    assert mutants.outcomes(results) == found
-    text = mutants.summary(found)
-    # Wilson's interval of 3 in 4, by its formula.
-    n, k, z = 4, 3, 1.959963984540054
-    centre, spread = (k + z * z / 2) / (n + z * z), z / (n + z * z)
-    spread *= (k * (n - k) / n + z * z / 4) ** 0.5
-    assert f"({centre - spread:.1%} to {centre + spread:.1%}); 1 by time alone" in text
-    assert f"{drawn[1].file}:{drawn[1].line} {drawn[1].operator}" in text

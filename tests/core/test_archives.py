@@ -4,7 +4,6 @@ import io
 import resource
 import tarfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -156,12 +155,6 @@ def test_long_names_are_read(tmp_path: Path) -> None:
         assert archives.read(path, name) == b"abc"
 
 
-def test_headers_are_scanned_once(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archives.scan(archive)
-    monkeypatch.setattr(tarfile, "open", io.BytesIO)  # would not scan
-    decoding.load(archive.parent, "0.tar/test/0.png", LIMITS)
-
-
 def test_images_in_a_parquet_file_are_read_in_place(tmp_path: Path) -> None:
     cells: list[dict[str, bytes | str | None] | None] = []
     for number in range(5):
@@ -203,29 +196,6 @@ def test_rows_of_parquet_are_read_in_any_order(tmp_path: Path) -> None:
     order = [*range(300), 0, 299, 150, 149, *reversed(range(100))]
     assert [archives.read(path, f"image/{row}") for row in order] == [cells[row] for row in order]
     assert archives.source_name(path, "image/7") == "7.jpg"
-
-
-def test_a_file_is_opened_once_by_readers_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "test.parquet"
-    cells = parquet_of_images(path, 400, row_group_size=100)
-    archives.scan(path)
-    opened: list[Path] = []
-    real = archives.parquet_file
-
-    def count(path: Path, **options: Any) -> Any:
-        opened.append(path)
-        return real(path, **options)
-
-    monkeypatch.setattr(archives, "parquet_file", count)
-    found = []
-    with ThreadPoolExecutor(4) as pool:
-        for start in range(0, 400, 40):  # fewer than are held
-            rows = range(start, start + 40)
-            found += pool.map(lambda row: archives.read(path, f"image/{row}"), rows)
-    assert found == cells
-    assert len(opened) == 2  # of its row groups the sizes, then the images
 
 
 def test_a_large_row_group_is_not_held_in_memory(tmp_path: Path) -> None:

@@ -83,11 +83,6 @@ def test_emulated_bf16_on_a_cpu_can_be_asked_for_and_is_warned_of(
     assert "training: this processor emulates bf16" in caplog.text
 
 
-def test_auto_is_a_gpu_where_there_is_one() -> None:
-    expected = "cuda" if torch.cuda.is_available() else "cpu"
-    assert choose_device("auto", key="training.device").type == expected
-
-
 @pytest.mark.parametrize("name", ["gpu", "cuda:99", "", "meta"])
 def test_a_device_that_is_not_there_is_refused(name: str) -> None:
     message = rf"^pretraining.device: '{name}' cannot be used here .*; allowed here: auto, cpu"
@@ -119,15 +114,6 @@ def test_products_are_in_the_precision_inside_the_block_alone(precision: Any) ->
         assert (a @ a).dtype == here.dtype
         assert torch.nn.functional.scaled_dot_product_attention(a[None], a[None], a[None]).shape
     assert (a @ a).dtype == torch.float32
-
-
-def test_cores_are_physical_and_those_that_the_process_may_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for allowed, physical, expected in ((16, 8, 8), (3, 8, 3), (4, None, 4)):
-        monkeypatch.setattr("joblib.cpu_count", lambda allowed=allowed: allowed)
-        monkeypatch.setattr("psutil.cpu_count", lambda logical, physical=physical: physical)
-        assert compute.cores.__wrapped__() == expected
 
 
 def test_processes_share_the_cores_unless_the_user_says_otherwise(

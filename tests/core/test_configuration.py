@@ -13,7 +13,6 @@ from compo_pipeline.core.settings import (
     SettingsError,
     defaults,
     field_paths,
-    nearest,
     parse,
     plain,
 )
@@ -37,26 +36,6 @@ class Recipe:
     parts: dict[str, Schedule] = field(default_factory=dict)
     stages: tuple[Schedule, ...] = ()
     control: Schedule | None = None
-
-
-def test_nested_values_reach_frozen_dataclasses():
-    given = {
-        "name": "clic",
-        "schedule": {"rate": 2},
-        "betas": [0.5, 0.6],
-        "parts": {"head": {"steps": 3}},
-        "stages": [{"steps": 1}, {"steps": 2}],
-    }
-    recipe = parse(Recipe, given, "training")
-    assert recipe == Recipe(
-        name="clic",
-        schedule=Schedule(rate=2.0),
-        betas=(0.5, 0.6),
-        parts={"head": Schedule(steps=3)},
-        stages=(Schedule(steps=1), Schedule(steps=2)),
-    )
-    with pytest.raises(AttributeError):
-        recipe.name = "other"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -140,35 +119,6 @@ def test_settings_are_plain_with_all_defaults_and_parse_again():
     assert defaults(Recipe) == {**values, "name": None, "stages": []}
 
 
-def test_an_error_begins_with_the_place_of_its_key():
-    given = {"name": 3, "schedule": {"stpes": 1, "rate": "x"}, "speed": 1}
-    places = {"training.schedule.rate": "a.yml: ", "training.name": "--params: "}
-    with pytest.raises(SettingsError) as error:
-        parse(Recipe, given, "training", lambda key: places.get(key, ""))
-    lines = sorted(str(error.value).splitlines())
-    assert [line.partition(" (")[0] for line in lines] == [
-        "--params: training.name: Input should be a valid string",
-        "a.yml: training.schedule.rate: Input should be a valid number, unable to parse string as "
-        "a number",
-        "training.schedule.stpes: unknown key; did you mean 'steps'?",
-        "training.speed: unknown key",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        # The same name elsewhere, then a near one here, then a near one elsewhere.
-        ({"rate": 1}, "'training.schedule.rate'"),
-        ({"scheduel": {}}, "'schedule'"),
-        ({"schedule": {"bettas": 1}}, "'training.betas'"),
-    ],
-)
-def test_an_unknown_key_may_be_one_of_another_place(given, meant):
-    with pytest.raises(SettingsError, match=f"unknown key; did you mean {meant}\\?"):
-        parse(Recipe, {"name": "clic", **given}, "training")
-
-
 def test_booleans_are_no_numbers_at_any_depth():
     given = {
         "name": "clic",
@@ -183,16 +133,6 @@ def test_booleans_are_no_numbers_at_any_depth():
         "training.parts.head.steps: expected a number, got True",
         "training.schedule.rate: expected a number, got True",
     ]
-
-
-def test_no_suggestion_where_nothing_is_close():
-    assert nearest("quux", ["schedule", "rate"]) == ""
-    assert nearest("sheduel", ["schedule", "rate"]) == "; did you mean 'schedule'?"
-
-
-def test_a_single_value_instead_of_a_list_is_told_in_words_of_yaml() -> None:
-    with pytest.raises(SettingsError, match=r"^training.betas: Input should be a valid list"):
-        parse(Recipe, {"name": "clic", "betas": 0.5}, "training")
 
 
 def test_a_removed_name_is_answered_with_its_replacement():

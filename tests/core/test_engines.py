@@ -21,7 +21,7 @@ from PIL import Image
 from compo_pipeline.core import compute, table_files
 from compo_pipeline.core.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.core.records import Caption, Parse
-from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.table_files import Parts, write_rows
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.images import decoding
@@ -77,18 +77,6 @@ def test_an_error_of_the_function_comes_back_as_it_is(tmp_path: Path) -> None:
 def test_a_worker_that_dies_names_the_key() -> None:
     with pytest.raises(SettingsError, match=r"prepare.workers: one of 2 processes died"):
         list(map_partitions(os._exit, [1], PROCESSES))
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"workers": 0}, r"prepare.workers: .*\(got 0\)"),
-        ({"address": "ray://head"}, r"prepare.address: .*\(got 'ray://head'\)"),
-    ],
-)
-def test_wrong_settings_are_refused_by_key(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        parse(PrepareSettings, values, "prepare")
 
 
 def test_a_cluster_without_ray_or_without_an_answer_is_an_error_by_key(

@@ -170,19 +170,8 @@ def refused(configured):
     [
         ({"sed": 1}, "sed", ["seed"]),
         ({"training": {"optimizer": {"warm": 1}}}, "training.optimizer.warm", ["warmup"]),
-        ({"clic": {"veiws": {}}}, "clic.veiws", ["views"]),
         # A right name in the wrong place comes before a near one in the right place.
         ({"rank": 1}, "rank", ["training.lora.rank"]),
-        (
-            {"data": {"positives": 1}},
-            "data.positives",
-            ["views.from_table.columns.positives"],
-        ),
-        (
-            {"warmup": 1},
-            "warmup",
-            ["training.optimizer.warmup"],
-        ),
         # A near one elsewhere is better than none.
         ({"data": {"warmups": 1}}, "data.warmups", ["training.optimizer.warmup"]),
     ],
@@ -191,15 +180,6 @@ def test_unknown_parameter_names_the_nearest(refused, runtime, path, suggestions
     (line,) = refused(**runtime)
     meant = " or ".join(f"'{each}'" for each in suggestions)
     assert line.startswith(f"--params: {path}: unknown key; did you mean {meant}? (known: ")
-
-
-def test_open_mapping_takes_any_name_and_no_wrong_value(configured, refused):
-    read = configured(data={"splits": {"mine": "theirs"}})["data"]["splits"]
-    assert read == {"train": "train", "val": "val", "test": "test", "mine": "theirs"}
-    (line,) = refused(data={"splits": {"deep": {"er": 1}}})
-    assert line.startswith("--params: data.splits.deep: Input should be a valid string")
-    (line,) = refused(data={"split": {"mine": 1}})
-    assert line.startswith("--params: data.split: unknown key")
 
 
 def test_all_errors_of_all_places_are_told_at_once(project_conf, refused):
@@ -244,12 +224,6 @@ def test_an_error_of_a_named_variant_names_it(configured, refused, owner, values
     assert configured(variants=variants)["training"]["epochs"] == 12
 
 
-def test_a_value_that_overrides_a_variant_s_is_told_by_its_own_place(refused):
-    odd = {"clic": {"odd": {"training.epochs": 0}}}
-    (line,) = refused(variant="odd", variants=odd, training={"epochs": -1})
-    assert line.startswith("--params: training.epochs: ") and line.endswith("(got -1)")
-
-
 @pytest.mark.parametrize("name", ["parameters.yaml", "parameters.json", "deeper/parameters_x.yml"])
 def test_files_of_every_name_that_kedro_reads_are_checked(project_conf, refused, name):
     write(project_conf, name, {"sede": 1})
@@ -285,10 +259,3 @@ def test_an_error_in_the_settings_of_the_method_names_its_place(project_conf):
             check_settings(read, pipelines["views"], place_of(loader))
         expected = f"{place}: clic.objective.positivs: unknown key; did you mean 'positives'?"
         assert str(error.value).startswith(expected)
-
-
-def test_a_method_that_is_not_in_use_has_views_and_an_objective_alone(project_conf, refused):
-    write(project_conf, "parameters.yml", {"negclip": {"view": {"careful": True}}})
-    (line,) = refused("smoke")
-    expected = "conf/smoke/parameters.yml: negclip.view: unknown key; did you mean 'views'?"
-    assert line.startswith(expected)

@@ -61,32 +61,12 @@ def test_a_registered_run_names_its_pages_and_what_comes_next(catalog: DataCatal
     assert "compo-pipeline try --alias challenger --env=smoke --params seed=1" in lines
 
 
-def test_metrics_are_meant_to_be_committed(catalog: DataCatalog) -> None:
-    metrics = JSONDataset(filepath=str(Path("a/metrics.json").absolute()))
-    metrics.save({})
-    catalog["metrics"] = metrics
-    (line,) = [line for line in printed(catalog, PARAMETERS, "metrics") if line]
-    assert "a/metrics.json" in line and "to be committed" in line
-
-
-def test_what_is_wrong_with_the_captions_stands_in_the_last_lines(catalog: DataCatalog) -> None:
-    result = JSONDataset(filepath="validation.json")
-    result.save({"bad": 0, "warnings": ["few texts for many images: 3 for 159 (train)"]})
-    catalog["validation_result"] = result
-    (line,) = [line for line in printed(catalog, PARAMETERS, "validation_result") if line]
-    assert line == "Captions  few texts for many images: 3 for 159 (train)"
-
-
 def test_the_champion_is_served_without_what_promoted_it(catalog: DataCatalog) -> None:
     catalog["promotion_report"] = catalog["report"]
     typed = CommandOptions("smoke", {"seed": 1, "promotion": {"waive": ["retrieval"]}})
     parameters = SimpleNamespace(command=typed, promotion=PROMOTION)
     lines = printed(catalog, parameters, "promotion_report")
     assert "compo-pipeline serve --env=smoke --params seed=1" in lines
-
-
-def test_without_results_nothing_is_printed(catalog: DataCatalog) -> None:
-    assert printed(catalog, PARAMETERS, "captions", "data_docs") == [""]
 
 
 @pytest.mark.parametrize(

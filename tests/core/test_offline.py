@@ -28,14 +28,6 @@ def test_switches_are_set_and_the_users_choice_stays(environment):
     assert environment["GX_ANALYTICS_ENABLED"] == "true"
 
 
-def test_the_hub_is_reachable_where_weights_are_on_it(environment):
-    offline.set_hub_offline(False)
-    assert environment["HF_HUB_OFFLINE"] == "0"
-    environment["HF_HUB_OFFLINE"] = "1"
-    offline.set_hub_offline(False)
-    assert environment["HF_HUB_OFFLINE"] == "1"
-
-
 def test_tools_with_configuration_files_have_telemetry_off():
     assert yaml.safe_load((PROJECT / ".telemetry").read_text()) == {"consent": False}
     dvc = configparser.ConfigParser()

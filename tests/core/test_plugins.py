@@ -1,14 +1,11 @@
 """Registries: parts are imported when they are used, and installed packages add theirs."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import importlib_metadata  # noqa: F401  # what others import: its entry points are found then
 import pytest
 
 from compo_pipeline.benchmarks.loading import enabled_folders
-from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.core.plugins import Registry
 from compo_pipeline.core.settings import SettingsError, parse
@@ -61,41 +58,3 @@ def test_a_part_that_is_not_installed_yet_names_the_command(
 def test_two_parts_of_one_name_are_refused(installed: Path) -> None:
     with pytest.raises(ValueError, match="two are named 'theirs': math:pi and others_benchmark"):
         Registry(GROUP, {"theirs": "math:pi"})
-
-
-def test_an_unknown_part_is_a_missing_key() -> None:
-    found: Registry[object] = Registry(GROUP, {})
-    assert found.get("none") is None
-    with pytest.raises(KeyError):
-        found["none"]
-
-
-def test_the_names_of_benchmarks_are_their_own() -> None:
-    assert [benchmark.name for benchmark in BENCHMARKS.values()] == list(BENCHMARKS)
-
-
-def test_the_registry_of_benchmarks_imports_no_adapter() -> None:
-    code = (
-        "import sys; from compo_pipeline.evaluation import metrics; "
-        "print(*(name for name in sys.modules if '.benchmarks.' in name))"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    imported = {name.rpartition(".")[2] for name in run.stdout.split()}
-    assert imported == {"averages", "items", "registry"}
-
-
-def test_a_misspelt_key_is_refused_without_torch() -> None:
-    """Its import takes two of the three seconds that such a command would need."""
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from kedro.framework.startup import bootstrap_project\n"
-        "bootstrap_project(Path.cwd())\n"
-        "from compo_pipeline.project.settings import loader_of, read_settings\n"
-        "try: read_settings(loader_of(Path('conf'), 'base', {'trainin': {'epochs': 2}}))\n"
-        "except Exception as error: print('torch' in sys.modules, error)"
-    )
-    project = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("False --params: trainin: unknown key; did you mean 'training'?")

@@ -133,27 +133,9 @@ def test_unknown_row_type_is_refused(name):
         RowsDataset(filepath="x.parquet", row=name)
 
 
-def test_preview_shows_the_first_rows(tmp_path):
-    dataset = RowsDataset(filepath=str(tmp_path / "t.parquet"), row="Caption")
-    dataset.save([])
-    assert dataset.preview()["data"] == []
-    dataset.save([caption(1, "a."), caption(2, "b.")])
-    preview = dataset.preview(nrows=1)
-    assert preview["columns"][0] == "sample_id"
-    assert preview["data"] == [["id1", "i", "a/1.png", 3, 4, ["a."], "test", "train"]]
-
-
 def test_a_table_that_is_not_there_says_how_to_make_it(tmp_path):
     with pytest.raises(DatasetError, match=r"does not exist yet.*kedro run"):
         RowsDataset(filepath=str(tmp_path / "none.parquet"), row="Caption").load()
-
-
-def test_existence_follows_the_file(tmp_path):
-    dataset = RowsDataset(filepath=str(tmp_path / "t.parquet"), row="Caption")
-    assert not dataset.exists()
-    dataset.save([])
-    assert dataset.exists()
-    assert list(dataset.load()) == []
 
 
 def test_a_missing_folder_names_its_path(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from compo_pipeline.data.readers import locate, read
 from compo_pipeline.data.readers.record import SourceError
-from compo_pipeline.data.settings import Columns, DataSettings
+from compo_pipeline.data.settings import DataSettings
 
 
 @pytest.fixture
@@ -49,18 +49,6 @@ def test_a_missing_split_names_those_that_are_there(coco: DataSettings) -> None:
         locate(data)
 
 
-def test_no_splits(coco: DataSettings) -> None:
-    with pytest.raises(SourceError, match=r"data\.splits is empty"):
-        locate(DataSettings(coco.root, "coco_captions", {"train": None}))
-
-
-def test_annotations_without_a_record(coco: DataSettings) -> None:
-    path = coco.root / "annotations" / "captions_train2017.json"
-    path.write_text('{"images": [], "annotations": []}')
-    with pytest.raises(SourceError, match="holds no record"):
-        list(read(coco))
-
-
 def test_a_split_without_a_record(tmp_path: Path) -> None:
     splits = {"train": "t.csv", "test": "t.csv"}
     data = DataSettings(tmp_path, "table", splits, shares=dict.fromkeys(splits, 0.5))
@@ -70,16 +58,3 @@ def test_a_split_without_a_record(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("image,caption\n")
     with pytest.raises(SourceError, match=r"splits\.train: .*t\.csv holds no record$"):
         list(read(data))
-
-
-def test_a_table(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("image,caption\ndeep/a.jpg,A dog.\n")
-    data = DataSettings(
-        tmp_path, "table", {"train": "t.csv"}, images="images", columns=Columns(image="image")
-    )
-    assert locate(data)["splits"] == {"train": ["t.csv"]}
-    with pytest.raises(SourceError, match=r"matches 'u\.csv': set data\.root or data\.splits"):
-        locate(DataSettings(tmp_path, "table", {"train": "u.csv"}))
-    (tmp_path / "t.txt").touch()
-    with pytest.raises(SourceError, match=r"t\.txt: expected one of \.csv"):
-        locate(DataSettings(tmp_path, "table", {"train": "t.txt"}))

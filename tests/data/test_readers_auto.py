@@ -104,12 +104,6 @@ def test_json_that_is_or_holds_a_list(
     assert len(found) == NUMBER and all(own == TEXTS[:number] for own in found.values())
 
 
-def test_json_lines_by_the_name_of_json(tmp_path: Path) -> None:
-    lines = "".join(json.dumps(row) + "\n" for row in listed(tmp_path))
-    (tmp_path / "captions.json").write_text(lines)
-    assert len(texts_by_image(data(tmp_path))) == NUMBER
-
-
 def test_json_of_splits(tmp_path: Path) -> None:
     rows = listed(tmp_path)
     content = {"train": rows[:40], "validation": rows[40:50], "test": rows[50:]}
@@ -128,18 +122,6 @@ def test_json_that_holds_no_records(tmp_path: Path) -> None:
     good, *bad = readers.read(data(tmp_path, {"train": "captions.json"}))
     assert isinstance(good, RawCaption) and len(bad) == 2
     assert ["entry 2" in bad[0].detail, "nothing in image" in bad[1].detail] == [True, True]  # type: ignore[union-attr]
-
-
-def test_coco_records_that_do_not_join_are_kept(tmp_path: Path) -> None:
-    content = coco(tmp_path)
-    content["images"].append({"id": 999, "file_name": "none.jpg"})
-    content["annotations"] += [{"id": 0, "image_id": 1234, "caption": "A dog."}, 7]
-    (tmp_path / "captions.json").write_text(json.dumps(content))
-    records = list(readers.read(data(tmp_path)))
-    details = sorted(each.detail for each in records if isinstance(each, Rejected))
-    assert len(records) == 3 * NUMBER + 3 and len(details) == 3
-    assert details[0] == "no caption of this image"
-    assert all("nothing in file_name" in each for each in details[1:])
 
 
 def test_karpathys_splits_of_coco_train(tmp_path: Path) -> None:
@@ -321,20 +303,6 @@ def test_two_that_fit_are_both_named(tmp_path: Path, second: str) -> None:
     assert second.replace(".txt", ".jpg") in raised.value.message
     named = data(tmp_path, dict.fromkeys(SHARES, "captions.csv"))
     assert len(texts_by_image(named)) == NUMBER
-
-
-def test_the_log_says_in_one_line_what_is_found(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_rows(
-        tmp_path / "list.csv", [{"file": name, "alt": TEXTS[0]} for name in images(tmp_path)]
-    )
-    with caplog.at_level("INFO"):
-        locate(data(tmp_path))
-        list(readers.read(data(tmp_path)))
-    (line,) = [each.message for each in caplog.records if "format" in each.message]
-    for part in ("format=table", "splits.val=list.csv", "image=file", "caption=alt"):
-        assert part in line
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from compo_pipeline.core.records import Rejected
-from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data import readers
-from compo_pipeline.data.readers.record import RawCaption, SourceError
+from compo_pipeline.data.readers.record import RawCaption
 from compo_pipeline.data.settings import DataSettings
 
 
@@ -94,22 +93,6 @@ def test_images_without_captions_and_broken_entries_are_kept(tmp_path: Path) -> 
     assert details[2] == "no caption of this image"
     assert len(details) == 3
     assert rows[2] == RawCaption("train-1", "train-1", "train2017/1.jpg", ("A dog.",), (), "train")
-
-
-@pytest.mark.parametrize(
-    "content", ["{", "[]", '{"images": []}', '{"images": {}, "annotations": []}']
-)
-def test_a_file_that_is_no_caption_file(tmp_path: Path, content: str) -> None:
-    data = source(tmp_path, [], [])
-    (tmp_path / "annotations" / "captions_train2017.json").write_text(content)
-    with pytest.raises(SourceError, match=r"captions_train2017\.json"):
-        list(readers.read(data))
-
-
-def test_an_unknown_format_names_the_nearest(tmp_path: Path) -> None:
-    data = DataSettings(tmp_path, "coco_caption", {"train": "train"})
-    with pytest.raises(SettingsError, match=r"data\.format.*did you mean 'coco_captions'"):
-        list(readers.read(data))
 
 
 def test_real_coco(shared: Path) -> None:

@@ -89,14 +89,6 @@ def test_images_are_found_by_their_address(tmp_path: Path, suffix: str) -> None:
     assert all((tmp_path / row.image).is_file() for row in rows)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_the_published_file_may_lie_beside_the_shards(tmp_path: Path, suffix: str) -> None:
-    name = publish(tmp_path, suffix, [address(0)])
-    download(tmp_path, {0: "success"})
-    (row,) = read(settings(tmp_path, name))
-    assert row.image == "00000/000000000.jpg"
-
-
 def test_dead_links_and_addresses_never_tried_stand_apart(tmp_path: Path) -> None:
     name = publish(tmp_path, "csv", [address(n) for n in range(3)])
     download(tmp_path, {0: "success", 1: "failed_to_download"})
@@ -154,15 +146,6 @@ def test_captions_carried_along_by_img2dataset(tmp_path: Path, source: str) -> N
     assert long.own == ('longSV, of a "dog" 4.\n',)
 
 
-@pytest.mark.parametrize("caption", ["raw_caption", "longLLA_captions", "shortIB_captions"])
-def test_another_caption_is_named_by_configuration(tmp_path: Path, caption: str) -> None:
-    name = publish(tmp_path, "csv", [address(0)])
-    download(tmp_path, {0: "success"})
-    (row,) = read(settings(tmp_path, name, columns=Columns(caption=caption)))
-    assert isinstance(row, RawCaption)
-    assert row.own == (texts(0)[caption],)
-
-
 def test_columns_of_the_users_own(tmp_path: Path) -> None:
     path = tmp_path / "own.jsonl"
     rows = [{"who": "x", "link": address(0), "s": ["A dog.", "It sleeps."]}]
@@ -173,18 +156,6 @@ def test_columns_of_the_users_own(tmp_path: Path) -> None:
     assert isinstance(row, RawCaption)
     assert (row.sample_id, row.image) == ("train-x", "00000/000000000.jpg")
     assert row.own == ("A dog.", "It sleeps.")
-
-
-def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
-    name = publish(tmp_path, "csv", [address(0), "", "a.png"])
-    path = tmp_path / name
-    path.write_bytes(path.read_bytes() + b"b.png,cut\n")
-    download(tmp_path, {0: "success"})
-    good, nameless, relative, cut = read(settings(tmp_path, name))
-    assert isinstance(good, RawCaption) and isinstance(relative, RawCaption)
-    assert isinstance(nameless, Rejected) and isinstance(cut, Rejected)
-    assert (nameless.rule, nameless.detail) == ("unparseable", "the image's name is ''")
-    assert "2 fields, expected 8" in cut.detail
 
 
 def test_addresses_without_downloads_name_the_key(tmp_path: Path) -> None:

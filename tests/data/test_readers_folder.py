@@ -75,22 +75,13 @@ def test_a_part_of_the_folder(photos: Path) -> None:
     assert len(images(found)) == 42
 
 
-def test_the_whole_folder_by_its_name(photos: Path) -> None:
-    found = data(photos, "folder", splits={"train": "."}, shares={})
-    assert sorted(images(found)) == sorted(NAMES)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"kind": "folder", "captioned": True}, r"a\.txt for a\.jpg .* set recaption\.captioner"),
-        ({"kind": "folder", "captioned": None}, r"a\.txt for a\.jpg .* set recaption\.captioner"),
         ({"kind": "folder", "images": "b"}, r"data\.images says nothing"),
         ({"kind": "folder", "splits": {"train": "g"}}, r"no image .*g: set data\.root"),
-        ({"kind": "folder", "splits": {"train": "../photos"}}, r"set data\.splits"),
-        ({"shares": {"train": 1.0}}, r"data\.shares has none of val, test"),
         ({"captioned": True}, r"expected a table .*recaption\.captioner writes them"),
-        ({"images": "g"}, r"there is no image"),
     ],
 )
 def test_what_cannot_be_read(photos: Path, settings: dict[str, Any], message: str) -> None:

@@ -115,41 +115,6 @@ def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
     assert isinstance(good, RawCaption)
 
 
-@pytest.mark.parametrize(("content", "reason"), [("{", "Expecting"), ("[]", "expected an object")])
-def test_broken_json_is_kept_with_the_reason(tmp_path: Path, content: str, reason: str) -> None:
-    write(tmp_path, 0, [values(0, 0, "A dog."), values(0, 1, "A cat.")])
-    (tmp_path / "00000" / "000000000.json").write_text(content)
-    broken, good = read(settings(tmp_path, "*/*.json"))
-    assert isinstance(broken, Rejected)
-    assert reason in broken.detail
-    assert isinstance(good, RawCaption)
-
-
-def test_a_pattern_that_does_not_fit_is_told_row_by_row(tmp_path: Path) -> None:
-    write(tmp_path, 0, [values(0, 0, "A dog.")])
-    (row,) = read(settings(tmp_path, columns=Columns(image="{width:.5}/{key}.jpg")))
-    assert isinstance(row, Rejected)
-    assert "data.columns.image '{width:.5}/{key}.jpg' does not fit" in row.detail
-
-
-def test_a_missing_column_is_an_error_of_the_file(tmp_path: Path) -> None:
-    write(tmp_path, 0, [values(0, 0, "A dog.")])
-    data = settings(tmp_path, columns=Columns(caption="top_caption"))
-    with pytest.raises(
-        SourceError, match=r"no column top_caption \(it has 'url, key.*data\.column"
-    ):
-        list(readers.read(data))
-
-
-@pytest.mark.parametrize(
-    "given", [{"images": "images"}, {"columns": Columns(sentences="all_captions")}]
-)
-def test_settings_that_say_nothing_here_are_refused(tmp_path: Path, given: Any) -> None:
-    write(tmp_path, 0, [values(0, 0, "A dog.")])
-    with pytest.raises(SourceError, match=r"data\.images and data\.columns\.sentences"):
-        list(readers.read(settings(tmp_path, **given)))
-
-
 @pytest.mark.parametrize("source", ["*.parquet", "*.tar", "*/*.json"])
 def test_tars_are_refused_until_they_are_unpacked(tmp_path: Path, source: str) -> None:
     """Two shards, of which the second is packed: it must not be left out in silence."""

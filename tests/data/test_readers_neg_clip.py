@@ -45,11 +45,6 @@ def test_captions_of_one_image_share_it_and_are_further_to_each_other(tmp_path: 
     assert (third.image_id, third.further) == (f"train-{A}", ("A dog's bed.",))
 
 
-def test_a_caption_that_stands_twice_is_two_rows(tmp_path: Path) -> None:
-    rows = read(source(tmp_path, [("A dog.", A), ("A dog.", A)]))
-    assert [row.further for row in rows if isinstance(row, RawCaption)] == [("A dog.",)] * 2
-
-
 def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
     data = source(tmp_path, [("A dog.", A), ("A cat.", "")])
     path = tmp_path / "train_neg_clip.tsv"
@@ -60,12 +55,6 @@ def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
     details = [row.detail for row in (nameless, short, garbled) if isinstance(row, Rejected)]
     for detail, reason in zip(details, ["name is ''", "2 fields", "UTF-8"], strict=True):
         assert reason in detail
-
-
-def test_paths_start_from_the_folder_of_images(tmp_path: Path) -> None:
-    data = source(tmp_path, [("A dog.", A)], images="images")
-    (row,) = read(data)
-    assert row.image == f"images/{A}"
 
 
 def test_another_file_of_that_kind_names_its_columns(tmp_path: Path) -> None:

@@ -234,25 +234,6 @@ def test_broken_json_lines_are_kept_with_the_reason(tmp_path: Path) -> None:
         assert reason in detail
 
 
-@pytest.mark.parametrize("value", ["no list", "[]", None])
-def test_a_list_that_is_none(tmp_path: Path, value: str | None) -> None:
-    write(tmp_path / "t.jsonl", [{"image": "a.jpg", "s": value}])
-    (row,) = read(tmp_path, "t.jsonl", columns=Columns(sentences="s"))
-    assert isinstance(row, Rejected)
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_missing_column_is_an_error_of_the_file(tmp_path: Path, suffix: str) -> None:
-    write(tmp_path / f"t.{suffix}", ROWS)
-    data = DataSettings(
-        tmp_path, "table", {"train": f"t.{suffix}"}, columns=Columns(caption="text")
-    )
-    with pytest.raises(
-        SourceError, match=r"no column text \(it has 'image, caption, key'\).*data\.columns"
-    ):
-        list(readers.read(data))
-
-
 def test_caption_and_sentences_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="leave one null"):
         Columns(caption="a", sentences="b")
@@ -264,11 +245,6 @@ def test_a_pattern_that_makes_long_names_of_short_values_is_refused(spec: str) -
     given["columns"] = {"image": f"{{key:{spec}}}.jpg"}
     with pytest.raises(SettingsError, match=r"^data\.columns.*image: '\{key:.*three digits"):
         parse(DataSettings, given, "data")
-
-
-@pytest.mark.parametrize("pattern", ["{key:0>12}.jpg", "{key:012}", "{at:%Y%m%d}.jpg", "image"])
-def test_a_pattern_of_short_fields_is_accepted(pattern: str) -> None:
-    assert Columns(image=pattern).image == pattern
 
 
 def test_pixelprose(tmp_path: Path) -> None:
@@ -462,13 +438,3 @@ def test_a_file_in_another_encoding_is_named_with_the_remedy(
     source = raised.value.message.partition("iconv -f ")[2].split()[0]
     path.write_text(path.read_bytes().decode(source), "utf-8")
     assert len(list(readers.read(data))) == 60
-
-
-def test_a_split_without_usable_records_says_why(tmp_path: Path) -> None:
-    rows = [{"image": f"{n}.jpg", "caption": None} for n in range(20)]
-    write(tmp_path / "t.jsonl", rows)
-    data = DataSettings(tmp_path, "table", {"train": "t.jsonl", "val": "t.jsonl"}, shares=SHARES)
-    with pytest.raises(
-        SourceError, match=r"no record that can be used; 20 cannot.*nothing in capt"
-    ):
-        list(readers.read(data))

@@ -97,14 +97,9 @@ def test_the_example_of_the_documentation(project: Path) -> None:
             {"sources": {"a": {"weight": 0}}},
             "data.sources.a.weight: Input should be greater than 0",
         ),
-        ({"sources": {"a": {"weight": -1}}}, "data.sources.a.weight: Input should be greater than"),
         ({"sources": {"a/b": {}}}, "data.sources: 'a/b' cannot name a source"),
-        ({"sources": {"a.b": {}}}, "data.sources: 'a.b' cannot name a source"),
-        ({"sources": {"": {}}}, "data.sources: '' cannot name a source"),
         ({"sources": {"..": {}}}, "data.sources: '..' cannot name a source"),
         ({"sources": {"a": {"root": "../b"}}}, "data.sources.a.root: '../b' is no path below"),
-        ({"sources": {"a": {"root": "/b"}}}, "data.sources.a.root: '/b' is no path below"),
-        ({"sources": {"a": {"root": "s3://b"}}}, "data.sources.a.root: 's3://b' is no path below"),
         ({"sources": {"a": {"wieght": 1}}}, "data.sources.a.wieght: unknown key; did you mean"),
         (
             {"sources": {"a": {"sample": {"rows": 1, "split": "x"}}}},
@@ -119,10 +114,6 @@ def test_the_example_of_the_documentation(project: Path) -> None:
             "data.sources: train and test stand in contradicting orders",
         ),
         ({"epoch_rows": 5}, "data.epoch_rows: 5 rows are drawn from several sources"),
-        (
-            {"sources": {"a": {}}, "epoch_rows": 0},
-            "data.epoch_rows: Input should be greater than 0",
-        ),
     ],
 )
 def test_settings_that_cannot_be_used(values: dict[str, Any], message: str) -> None:

@@ -213,17 +213,6 @@ def test_texts_of_equal_tokens_have_one_embedding(
     assert len(embedded.texts.rows) == 1
 
 
-def test_texts_that_no_protocol_can_use_are_not_encoded(
-    tiny_model: Callable[..., Path], subtasks: list[Subtask]
-) -> None:
-    # Items 3 to 5 have no usable image.
-    loaded = load(tiny_model(0))
-    encoded = Embedder(subtasks, EXACT)(loaded, "base").texts.index
-    assert "text 2" in encoded and "text 3" not in encoded
-    text_only = replace(subtasks[0], protocols=("image_to_text", "text_only"))
-    assert "text 3" in Embedder([text_only], EXACT)(loaded, "base").texts.index
-
-
 def test_truncated_texts_are_those_that_lost_a_token(tiny_model: Callable[..., Path]) -> None:
     loaded = load(tiny_model(0))
     # The context holds 16 ids: start, 14 words, end.

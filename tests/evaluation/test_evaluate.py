@@ -21,14 +21,12 @@ from compo_pipeline.evaluation.embed import Embedded, tokenize_texts
 from compo_pipeline.evaluation.evaluate import (
     Comparison,
     audit,
-    loaders,
     score_models,
 )
 from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import load
-from compo_pipeline.models.settings import ModelSettings
 
 NOTHING = TrainingRows()
 
@@ -93,18 +91,6 @@ def test_a_random_model_stands_at_chance(tiny_model: Callable[..., Path], tmp_pa
     assert {score.model for score in scores} == set(names.values())
     # Four images only, so items lean together: a wide margin.
     assert row.values["base"].value == pytest.approx(100 / 3, abs=8)
-
-
-def test_loaders_know_the_roles(tiny_model: Callable[..., Path]) -> None:
-    folder = tiny_model(0)
-    made = loaders(ModelSettings(f"local-dir:{folder}"), None, folder, "cpu")
-    assert set(made) == {"base", "fine_tuned"}
-    assert made["base"]().fingerprint == made["fine_tuned"]().fingerprint
-    assert set(loaders(ModelSettings(), folder, folder, "auto")) == {
-        "base",
-        "control",
-        "fine_tuned",
-    }
 
 
 def _embedded(

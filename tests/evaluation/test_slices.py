@@ -58,13 +58,6 @@ def test_texts_with_the_same_pairs_have_no_binding_to_know() -> None:
     assert _of(item, "binding", ["a red heart"]) == ["right none, wrong none"]
 
 
-def test_without_kinds_nothing_is_parsed() -> None:
-    def refuse(texts: Iterable[str]) -> dict[str, object]:
-        raise AssertionError
-
-    assert item_slices([_subtask(SWAPPED)], frozenset(), refuse) == {("b", "s", "0"): ()}
-
-
 def test_items_of_caption_rows_have_a_source() -> None:
     """Those of foils and retrieval; an image of another benchmark may have the same name."""
     items = tuple(Item(str(k), f"{k}.jpg", ("a red heart",)) for k in range(2))

@@ -107,23 +107,15 @@ def test_capitals_and_articles(tagged: Tagged, source: str, word: str, new: str,
 @pytest.mark.parametrize(
     ("text", "old", "new"),
     [
-        ("Two dogs on a bench.", "dogs", "cats"),
         ("A man riding a horse on a beach.", "riding", "pulling"),
         ("A horse ridden by a man on a beach.", "horse", "cow"),
-        ("A woman sits on a bench.", "sits", "stands"),
         ("The women sat on a bench.", "sat", "stood"),
-        ("A man holds an umbrella.", "holds", "throws"),
         ("Three children near a lake.", "children", "adults"),
         ("A tall man near a lake.", "tall", "short"),
-        ("A shelf above a bed.", "above", "below"),
         ("A red box to the left of a star.", "to the left of", "to the right of"),
         ("A red box next to a star.", "next to", "far from"),
         ("A dog in front of a house.", "in front of", "behind"),
-        ("A cat on top of a television.", "on top of", "under"),
-        ("A man with a hat near a lake.", "with", "without"),
         ("A fire hydrant near a red car.", "fire hydrant", "stop sign"),
-        ("A young elephant near a lake.", "young", "old"),
-        ("A muddy field near a lake.", "muddy", "sandy"),
     ],
 )
 def test_forms(caption: Callable[[str], Parse], text: str, old: str, new: str) -> None:

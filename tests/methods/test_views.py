@@ -13,7 +13,6 @@ from compo_pipeline.core.tables import Table
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Example, ViewContext
 from compo_pipeline.methods.views import (
-    ViewSettings,
     long_view,
     own_sentence,
     single_view,
@@ -111,8 +110,3 @@ def test_plain_steps_show_the_whole_caption(rows: list[Caption]) -> None:
     composite = replace(view, kind="composite", positives=("one of the composite",))
     shown = [own_sentence(Example(rows[0], each)) for each in (view, long, composite)]
     assert shown == ["A red cat", "A red cat More of 0.", "A red cat"]
-
-
-def test_at_least_one_epoch() -> None:
-    with pytest.raises(ValueError, match="epochs"):
-        ViewSettings(epochs=0)

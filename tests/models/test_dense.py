@@ -159,15 +159,6 @@ def test_all_tokens_of_every_pooling(
             torch.testing.assert_close(found[row, place], one, atol=1e-5, rtol=1e-5)
 
 
-def test_towers_without_known_parts_have_no_tokens(build: Any, tokens: Tensor) -> None:
-    model = build("tok", "custom", embed_cls=True)
-    with pytest.raises(SettingsError, match="'odd' .* take a method without a local loss"):
-        encode_text_tokens(model, tokens, "odd")
-    model.text = nn.Identity()
-    with pytest.raises(SettingsError, match="text tower is a Identity of another kind"):
-        encode_text_tokens(model, tokens, "odd")
-
-
 def test_a_truncated_text_ends_at_its_last_token(build: Any) -> None:
     from open_clip.tokenizer import SimpleTokenizer
 
@@ -215,12 +206,6 @@ def test_towers_of_unknown_kinds_are_refused_by_name(build: Any, pixels: Any) ->
     model.visual = nn.Identity()
     with pytest.raises(SettingsError, match="'odd' .* image tower is a Identity"):
         encode_images_densely(model, images, "odd")
-
-
-def test_convolutional_trunks_are_refused_by_name(build: Any) -> None:
-    model = build("timm-convolutional")
-    with pytest.raises(SettingsError, match="'odd' .* timm ConvNeXt"):
-        encode_images_densely(model, torch.zeros(1, 3, 160, 160), "odd")
 
 
 def test_texts_without_begin_and_end_are_refused_by_name(build: Any, tokens: Tensor) -> None:

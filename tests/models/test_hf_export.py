@@ -317,23 +317,6 @@ def test_writing_twice_gives_the_same_bytes_and_leaves_nothing_else(
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint", "hf"}
 
 
-def test_an_interrupted_export_leaves_the_older_one(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpoint, older = write(VIT, TEXT), tmp_path / "hf"
-    older.mkdir()
-    (older / "older").touch()
-
-    def full(self: Any, folder: Path) -> None:
-        (Path(folder) / "config.json").touch()
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", full)
-    with pytest.raises(OSError, match="no space left"):
-        to_hugging_face(checkpoint, older)
-    assert [path.name for path in older.iterdir()] == ["older"]
-
-
 @pytest.mark.parametrize("kind", ["tiny_clip", "tiny_siglip"])
 def test_the_tokenizer_file_alone_gives_the_same_ids(
     request: pytest.FixtureRequest, kind: str

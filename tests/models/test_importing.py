@@ -21,7 +21,7 @@ from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.hashing import file_hash
 from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.models.importing import ImportRequest, import_model
-from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 
@@ -131,12 +131,6 @@ def test_a_model_that_was_written_otherwise_is_refused(
     assert not (tmp_path / "negclip").exists()
 
 
-def test_random_weights_are_those_of_the_seed(imported: Callable[..., LoadedModel]) -> None:
-    found = imported("Tiny-16", seed=3)
-    expected = load(ModelSettings(name="Tiny-16", seed=3))
-    assert found.fingerprint == expected.fingerprint != load(ModelSettings("Tiny-16")).fingerprint
-
-
 @pytest.mark.parametrize(
     ("source", "options", "told"),
     [
@@ -165,14 +159,6 @@ def test_what_cannot_be_imported_is_told_by_option(
         import_model(ImportRequest(source, **options), tmp_path / "new")
     assert "\n" not in refusal.value.message and "model.name" not in refusal.value.message
     assert not (tmp_path / "new").exists()
-
-
-def test_a_tokenizer_of_a_file_is_named_by_its_own_path(
-    siglip_tokenizer: Path, tiny_clip: Path, tmp_path: Path
-) -> None:
-    alone = Path(shutil.copy(siglip_tokenizer / "tokenizer.json", tmp_path / "own.json"))
-    with pytest.raises(SettingsError, match=rf"{alone} does not say which token fills texts up"):
-        import_model(ImportRequest(str(tiny_clip), tokenizer=str(alone)), tmp_path / "new")
 
 
 def test_a_repository_of_transformers_is_imported(
@@ -216,12 +202,3 @@ def test_the_command_prints_the_lines_that_use_the_folder(
     values = yaml.safe_load(done.stdout)["model"]
     assert values == {"name": "local-dir:models/neg clip", "pretrained": None}
     assert load(parse(ModelSettings, values, "model")).quick_gelu
-
-
-def test_errors_of_the_command_are_one_line(command: Callable[..., Result], file: Path) -> None:
-    done = command("Tiny-16", "models/new", "--weights", file)
-    assert done.exit_code == 1
-    assert done.stderr.startswith(f"Error: --weights: {file} does not say whether")
-    assert len(done.stderr.splitlines()) == 1
-    unknown = command("Tiny-16", "models/new", "--weights", file, "--layout", "negclp")
-    assert "'negclp' is not one of 'negclip', 'ce_clip'" in unknown.stderr

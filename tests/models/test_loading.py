@@ -300,11 +300,6 @@ def test_folder_without_a_model_is_refused(tmp_path: Path, tiny_clip: Path) -> N
         load(tmp_path)
 
 
-def test_missing_weights_file_is_named(architectures: None) -> None:
-    with pytest.raises(SettingsError, match=r"no file or folder nowhere/weights\.safetensors"):
-        load(ModelSettings("Tiny-16", "nowhere/weights.safetensors"))
-
-
 def test_model_with_weights_of_its_own_ignores_a_tag_aloud_once(
     tiny_clip: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -215,15 +215,6 @@ def test_a_tower_that_does_not_train_has_no_adapters(tower: str, build: Any, pix
     assert same == [tower == "text", tower == "image"]
 
 
-def test_texts_are_still_cut_to_the_longest(build: Any, tokens: Tensor) -> None:
-    model = build("tok")
-    attach(model, TWO, "tiny", BOTH, seed=0)
-    randomise(model)
-    with torch.no_grad():
-        expected = F.normalize(model.encode_text(tokens), dim=-1)
-        torch.testing.assert_close(encode_texts(model, tokens), expected, atol=1e-6, rtol=0)
-
-
 def test_the_seed_draws_a_and_nothing_else(build: Any) -> None:
     drawn = []
     for seed in (0, 0, 1):

@@ -168,15 +168,6 @@ def test_missing_packages_are_told_with_the_command(
 
 
 @pytest.mark.slow
-def test_writing_twice_gives_the_same_bytes(
-    exported: Path, tiny_clip: Path, tmp_path: Path
-) -> None:
-    again = to_onnx(tiny_clip, tmp_path / "onnx")
-    for path in exported.iterdir():
-        assert path.read_bytes() == (again / path.name).read_bytes(), path.name
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["base", "siglip"])
 def test_other_architectures(tiny_siglip: Path, tmp_path: Path, kind: str) -> None:
     checkpoint = BASE if kind == "base" else tiny_siglip

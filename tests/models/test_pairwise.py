@@ -8,7 +8,6 @@ import torch
 
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import give_bias, load
-from compo_pipeline.models.settings import ModelSettings
 
 
 def test_a_softmax_trained_model_gets_the_bias_and_keeps_its_scale(tiny_clip: Path) -> None:
@@ -39,9 +38,3 @@ def test_the_bias_survives_an_export_and_open_clip_reads_it(
     assert give_bias(again, -10.0).model.logit_bias.item() == pytest.approx(-28.5)
     theirs = open_clip.create_model(f"local-dir:{folder}")
     assert theirs.logit_bias.item() == pytest.approx(-28.5)
-
-
-def test_the_shipped_base_was_trained_with_a_softmax() -> None:
-    loaded = load(ModelSettings())
-    assert getattr(loaded.model, "logit_bias", None) is None
-    assert give_bias(loaded, -12.0).model.logit_bias.requires_grad

@@ -111,14 +111,6 @@ def test_nothing_but_the_text_positions_changes(
     assert all(torch.equal(long[key], tensor) for key, tensor in expected.items())
 
 
-def test_random_weights_are_stretched(architectures: None) -> None:
-    one, long = (
-        load(ModelSettings("Tiny-16", context_length=length)).model.positional_embedding
-        for length in (None, 248)
-    )
-    assert torch.equal(long, stretch(one))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -144,12 +136,6 @@ def test_towers_of_another_length_are_refused(
             load(settings)
 
 
-@pytest.mark.parametrize("length", [77, 128, 247, "long"])
-def test_other_lengths_are_refused(length: object) -> None:
-    with pytest.raises(SettingsError, match=r"^model\.context_length: .*248"):
-        parse(ModelSettings, {"context_length": length}, "model")
-
-
 def test_registered_versions_are_not_stretched() -> None:
     given = {"name": "models:/clip/1", "context_length": 248}
     with pytest.raises(
@@ -172,15 +158,3 @@ def test_open_clip_reads_the_exported_folder(
         expected = stretched.model.encode_text(ids)  # type: ignore[operator]
         torch.testing.assert_close(module.eval().encode_text(ids), expected)
     assert load(folder).fingerprint == stretched.fingerprint
-
-
-def test_weights_of_another_length_are_not_resized(base: LoadedModel, tmp_path: Path) -> None:
-    """A folder whose weights have 77 positions under a configuration of 248."""
-    folder = export(base, tmp_path / "base")
-    config = folder / "open_clip_config.json"
-    text = config.read_text()
-    config.write_text(text.replace('"context_length": 77', '"context_length": 248'))
-    (folder / "compo.json").unlink()
-    save_file(base.model.state_dict(), folder / "open_clip_model.safetensors")
-    with pytest.raises(SettingsError, match=r"positional_embedding: .*\[77, 128\].*\[248, 128\]"):
-        load(folder)

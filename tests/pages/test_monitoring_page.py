@@ -5,9 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import pytest
 
-from compo_pipeline.pages.monitoring_page import draw, drift_table, sentence
+from compo_pipeline.pages.monitoring_page import draw
 from compo_pipeline.serving.monitoring.distances import Distances
 from compo_pipeline.serving.monitoring.drift import FIGURES, Compared, FigureDrift
 from compo_pipeline.serving.monitoring.report import Measured
@@ -26,22 +25,6 @@ def report(p: Mapping[str, float]) -> dict[str, Any]:
         "outside": [],
         "alpha": 0.05,
     }
-
-
-@pytest.mark.parametrize(
-    ("p", "said"),
-    [
-        ({}, "Nothing could be compared"),
-        ({"images": 0.4, "words": 0.06}, "No drift: none of 2 figures"),
-        ({"images": 0.01, "unknown_words": 0.04}, "images, share of unknown words"),
-    ],
-)
-def test_a_report_is_summarised(p: dict[str, float], said: str) -> None:
-    assert said in sentence(report(p))
-    images, *_ = (line for line in drift_table(report(p)).lines if line[0].text == "images")
-    assert [cell.text for cell in images[1:3]] == ["30", "90"]
-    tested = ["75%", f"{p['images']:.3f}"[1:]] if "images" in p else ["–", "too few"]
-    assert [cell.text for cell in images[-2:]] == tested
 
 
 def test_numbers_that_were_compared_are_drawn() -> None:

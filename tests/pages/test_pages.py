@@ -101,12 +101,6 @@ def test_texts_are_texts_in_every_kind_of_section() -> None:
     assert f"| {bad} | 1,234 |\n| {bad} {bad} | 0.3 |" in markdown
 
 
-def test_figures_lie_beside_their_page() -> None:
-    plot = Plot("<svg/>", "a plot", "plot.png", b"PNG", title="Plot")
-    files = Page("title", "over", [plot]).files("page.md")
-    assert files["plot.png"] == b"PNG" and "![a plot](plot.png)" in str(files["page.md"])
-
-
 def test_minus_signs_of_numbers_outside_of_code() -> None:
     sign = "\N{MINUS SIGN}"
     assert coded("-3.0 [-4, +1] fine-tuned R-1 `--a=-1`") == (

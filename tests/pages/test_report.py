@@ -262,11 +262,6 @@ def drawn(frame: pd.DataFrame) -> dict[str, list[tuple[list[float], bool]]]:
     return panels
 
 
-def test_a_curve_of_one_point_shows_it() -> None:
-    frame = pd.DataFrame({"model": ["clip"], "step": [1], "loss": [3.0], "lr": [1e-5]})
-    assert drawn(frame) == {"loss": [([3.0], True)], "lr": [([1e-5], True)]}
-
-
 def test_alternating_objectives_are_curves_of_their_own() -> None:
     steps = range(1, 101)
     own = {"step": steps, "model": "clic", "lr": 1e-5}
@@ -282,16 +277,6 @@ def test_alternating_objectives_are_curves_of_their_own() -> None:
         assert {round(value, 6) for value in values} == expected, name
     alone = drawn(ours)
     assert "loss" not in alone and {"clic", "clip"} <= alone.keys()
-
-
-def test_a_long_curve_is_smoothed_over_its_values() -> None:
-    noise = [2.0 + (step % 2) for step in range(200)]
-    rates = [1.0 if step % 2 else 0.0 for step in range(200)]
-    frame = pd.DataFrame({"model": "clip", "step": range(200), "loss": noise, "lr": rates})
-    panels = drawn(frame)
-    (raw, _), (smooth, _) = panels["loss"]
-    assert raw == noise and max(smooth[50:]) - min(smooth[50:]) < 0.2
-    assert [line for line, _ in panels["lr"]] == [rates]
 
 
 def test_differences_of_few_items_have_the_detectable_one_beside_them(

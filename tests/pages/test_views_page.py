@@ -4,7 +4,6 @@ import base64
 import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,15 +142,3 @@ def test_counterfactual_images_stand_above_their_texts(root: Path, made: Path) -
     assert image(negative.image).getpixel((9, 9))[1] > 100
     assert negative.text == "a red <mark>dog</mark>"
     assert paraphrase.image is not None and "missing" in paraphrase.image.problem
-
-
-def test_phrases_are_counted_over_all_views(root: Path, made: Path) -> None:
-    pair = view(positives=("a red cat", "one cat"), made=("a", "b"), phrases=("A cat", "a dog"))
-    views = [
-        *(pair, replace(pair, counterfactuals=("a", ""), phrases=("a dog",))),
-        view(made=("", "b"), negatives=(None,)),
-    ]
-    given = page(root, *views, made=made, count=0)
-    assert given.sections[1].note == (
-        "2 texts have phrases: 1.50 per text, 2 distinct. Most frequent: a dog 2, a cat 1."
-    )

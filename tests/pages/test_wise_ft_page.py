@@ -71,13 +71,3 @@ def test_the_axes_are_chosen_from_what_was_scored(
     assert labels == [up, *across]
     size = Image.open(io.BytesIO(plot.png)).size
     assert size[0] > (len(across) - 0.5) * size[1] / 1.5
-
-
-def test_nothing_is_drawn_of_nothing() -> None:
-    assert not wise_ft_page.trade_off(frame())
-
-
-def test_the_page_says_which_sets_are_in_an_axis() -> None:
-    (plot,) = wise_ft_page.trade_off(frame("composition", "retrieval"))
-    told = f"Composition: {SETS['composition']}. Retrieval: {SETS['retrieval']}."
-    assert plot.note.endswith(told)

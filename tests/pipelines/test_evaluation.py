@@ -238,13 +238,6 @@ def test_three_models_side_by_side(done: DataCatalog) -> None:
     }
 
 
-def test_scores_come_with_their_items(done: DataCatalog) -> None:
-    items = list(done.load("scored_items"))
-    scores = list(done.load("scores"))
-    scored = {each.benchmark for each in done.load("comparison").scored}
-    assert scored == {score.benchmark for score in scores} == {item.benchmark for item in items}
-
-
 def test_the_benchmarks_are_logged_as_data_of_the_run(done: DataCatalog) -> None:
     import mlflow
 

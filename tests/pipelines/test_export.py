@@ -8,10 +8,10 @@ import pytest
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 
-from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
-from compo_pipeline.models import hf_export, onnx_export
+from compo_pipeline.models import onnx_export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ExportSettings
 from compo_pipeline.pipelines.export.pipeline import create_pipeline
@@ -56,19 +56,6 @@ def test_asked_formats_are_written_and_others_removed(
     assert (folder / "hugging_face" / "config.json").is_file()
 
 
-def test_the_configured_default_writes_both(
-    entries: dict[str, Any],
-    run: Callable[[dict[str, Any]], Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = []
-    for module, name in ((hf_export, "to_hugging_face"), (onnx_export, "to_onnx")):
-        monkeypatch.setattr(module, name, lambda _, folder: asked.append(folder.name))
-    monkeypatch.setattr(onnx_export, "require_packages", lambda: None)
-    run(entries)
-    assert asked == ["hugging_face", "onnx"]
-
-
 def test_a_checkpoint_that_was_not_evaluated_is_not_exported(
     entries: dict[str, Any], run: Callable[[dict[str, Any]], Path]
 ) -> None:
@@ -87,15 +74,3 @@ def test_a_missing_package_stops_before_any_work(
     with pytest.raises(SettingsError, match="pip install"):
         run(entries)
     assert not (tmp_path / "exported").exists()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"hugging_face": False, "onnx": False}, "no format is asked for"),
-        ({"onxx": True}, r"export\.onxx: unknown key.*'onnx'"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, bool], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        parse(ExportSettings, settings, "export")

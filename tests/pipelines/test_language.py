@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
@@ -12,13 +11,10 @@ from kedro_datasets.json import JSONDataset
 from compo_pipeline.core.files import causes
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.catalog import FolderDataset
-from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.parsing import load
-from compo_pipeline.project.settings import RunSettings
 from compo_scenes.pipelines.shipped import create_pipeline
 from compo_scenes.settings import LanguageModelSettings
 
-PACKAGE = "compo_pipeline"
 PARSER = create_pipeline().filter(node_namespaces=["language"])
 SENTENCE = """\
 # sent_id = {number}
@@ -76,13 +72,3 @@ def test_without_a_treebank_the_key_is_named(tmp_path: Path) -> None:
         SequentialRunner().run(PARSER, catalog(tmp_path / "absent", tmp_path))
     (cause,) = (error for error in causes(caught.value) if isinstance(error, SettingsError))
     assert "language_model.treebank" in str(cause)
-
-
-def test_configuration_and_catalog_agree(project: Path, shipped: RunSettings) -> None:
-    entries = yaml.safe_load((project / "conf/base/catalog_language.yml").read_text())
-    paths = {name: entry["filepath"] for name, entry in entries.items() if name[0] != "_"}
-    # What is written is what the package ships, and no two entries share a folder.
-    assert project / paths["language_pipeline"] == RESOURCES / "compo_en"
-    assert len(set(paths.values())) == len(paths)
-    # compo_en is trained as the classes say.
-    assert shipped.language_model == LanguageModelSettings()

@@ -20,7 +20,7 @@ import yaml
 from PIL import Image
 
 from compo_pipeline.core.records import Rejected
-from compo_pipeline.core.settings import SettingsError, leaves, parse, with_values
+from compo_pipeline.core.settings import leaves, parse, with_values
 from compo_pipeline.data import readers
 from compo_pipeline.data.images.decoding import Limits, inspect, load
 from compo_pipeline.data.readers.record import NOT_CAPTIONED, RawCaption, SourceError
@@ -296,18 +296,6 @@ def test_a_table_that_cannot_be_joined_names_the_setting(
     (root / "cut.parquet").write_bytes((root / "0.parquet").read_bytes()[:300])
     with pytest.raises(SourceError, match=error):
         readers.locate(settings(root, "webdataset", **captions))
-
-
-def test_a_format_with_captions_of_its_own_refuses_a_table(root: Path) -> None:
-    with pytest.raises(SettingsError, match=r"data\.captions\.file: .*'table'.*webdataset, image"):
-        readers.locate(DataSettings(root, "table", {"train": "a"}, captions=CaptionTable("a.csv")))
-
-
-def test_an_image_key_that_no_parquet_file_has(root: Path) -> None:
-    write_table(root / "a.csv", [{"key": "1", "caption": "A dog."}])
-    data = settings(root, "image_parquet", file="a.csv", image_key="address")
-    with pytest.raises(SourceError, match=r"data\.captions\.image_key: .*no column address"):
-        joined(data)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.95])

@@ -180,17 +180,6 @@ def test_drift_is_reported_logged_and_an_alarm(
     assert "page/monitoring.html" in {each.path for each in artefacts}
 
 
-def test_without_content_the_page_names_the_setting(
-    version: Callable[..., str], run: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    write_log(tmp_path / "log", version(), shift=2.5, content=False)
-    report = run(tmp_path / "log")
-    assert report["alarm"] and report["texts_logged"] == 0
-    page = (tmp_path / "report" / "monitoring.html").read_text()
-    assert "serving.log.content: [images]" in page and "serving.log.content: [texts]" in page
-    assert "data:image" not in page
-
-
 def test_texts_of_clients_are_escaped(
     version: Callable[..., str],
     run: Callable[..., dict[str, Any]],

@@ -154,8 +154,3 @@ def test_a_promotion_by_a_gate_of_ones_own(
     assert "version 3: promoted" in (tmp_path / "report" / "promotion.md").read_text()
     (unsigned,) = [each for each in caplog.messages if "registration.signing" in each]
     assert "whoever can write the store can forge evidence" in unsigned
-
-
-def test_rolling_back_needs_no_data(run: Callable[..., None]) -> None:
-    run("rollback")
-    assert aliases() == {"champion": 1, "challenger": 3}

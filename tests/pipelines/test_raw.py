@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from compo_pipeline.core.settings import SettingsError, parse
-from compo_pipeline.data.readers.record import SourceError
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.pipelines.raw.nodes import prepare_source
 from compo_scenes.dataset import SceneSettings
@@ -39,11 +38,6 @@ def test_another_source_is_left_as_it_is(tmp_path: Path) -> None:
     )
     assert source["splits"] == {"train": ["annotations/captions_test.json"]}
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
-def test_a_source_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="data.root: there is no folder"):
-        prepare_source(data(tmp_path / "nowhere", format="coco_captions"), FEW)
 
 
 def test_a_world_that_cannot_be_drawn_renders_nothing(tmp_path: Path) -> None:

@@ -115,17 +115,6 @@ def test_a_checkpoint_becomes_a_version_in_its_own_run(
     assert run(entries, folder) == {**registered, "fresh": False}
 
 
-def test_the_card_says_of_held_out_rows_what_the_run_does(
-    entries: dict[str, Any], tmp_path: Path
-) -> None:
-    entries["run"]["rows"] = "not the published rows: 12 are held out for foils"
-    run(
-        {**entries, "params:registration": RegistrationSettings("carved-clip")}, tmp_path / "export"
-    )
-    card = (tmp_path / "export" / "README.md").read_text()
-    assert f"- Training rows: {entries['run']['rows']}\n" in card
-
-
 @pytest.mark.parametrize(
     ("split", "key"),
     [("val", "tuning.benchmarks.retrieval.split"), ("mine", "training.validation.split")],

@@ -137,11 +137,6 @@ def test_plain_clip_needs_no_parse(run: Callable[..., Any]) -> None:
     assert [view.positives for view in tables[0]] == [(SENTENCES[name][0],) for name in "abc"]
 
 
-def test_the_split_must_have_captions(run: Callable[..., Any]) -> None:
-    with pytest.raises(ValueError, match=r"no valid caption is of the split 'tran'"):
-        run(split="tran")
-
-
 def test_negatives_of_a_table_take_the_place_of_rules(
     run: Callable[..., Any], tmp_path: Path
 ) -> None:

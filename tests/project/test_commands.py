@@ -4,16 +4,14 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 from kedro.framework.cli.cli import KedroCLI
 
 from compo_pipeline.__main__ import main
 from compo_pipeline.methods.registry import METHODS
-from compo_pipeline.pipeline_registry import TRAIN_EVAL, register_pipelines
+from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.pipelines.raw import pipeline as raw
 
 
@@ -32,14 +30,6 @@ def kedro_process(folder, *arguments):
         text=True,
         check=False,
     )
-
-
-def test_registry_lists_every_pipeline(kedro):
-    listed = kedro("registry", "list").stdout
-    folders = {path.parent.name for path in Path("src/compo_pipeline/pipelines").glob("*/nodes.py")}
-    assert set(TRAIN_EVAL) < folders
-    for name in (*folders, "train_eval", "__default__"):
-        assert f"- {name}\n" in listed
 
 
 def test_every_pipeline_is_listed_with_what_it_is_for(kedro):
@@ -64,25 +54,6 @@ def test_benchmarks_are_listed_and_their_missing_images(kedro, tmp_path):
     given = f"--params=benchmarks.root={tmp_path}"
     assert "sugar_crepe" in kedro("benchmarks", given).stdout
     assert kedro("benchmarks", given, "--missing").stdout == f"{tmp_path}/images/0.png\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["describe-datasets", "resolve-patterns"])
-def test_catalog_is_described(workspace, command):
-    done = kedro_process(workspace, "catalog", command)
-    assert done.returncode == 0, done.stderr
-    assert "compo_pipeline.data.catalog.RowsDataset" in done.stdout
-    # Everything on disk is a dataset of the catalog's; the rest is made and read in one pipeline.
-    listed = re.findall(r"MemoryDataset:\n((?: +- \w+\n)+)", done.stdout)
-    resolved = re.findall(
-        r"^(\w+):\n(?:  .*\n)+?  type: \S*MemoryDataset$", done.stdout, re.MULTILINE
-    )
-    files = (workspace / "conf" / "base").glob("catalog*.yml")
-    on_disk = {name for file in files for name in yaml.safe_load(file.read_text())}
-    registered = register_pipelines()
-    written = {name for each in registered for name in registered[each].all_outputs()}
-    in_memory = written - on_disk
-    assert {*resolved, *re.findall(r"\w+", "".join(listed))} == in_memory
 
 
 @pytest.mark.slow

@@ -1,15 +1,11 @@
 """Every file of conf/ parses, every environment stands, and the files agree with one another."""
 
 import re
-from operator import attrgetter
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
-import yaml
 from kedro.framework.project import pipelines
 from kedro.io import MemoryDataset
-from kedro.validation.type_extractor import TypeExtractor
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.core import keys
@@ -24,20 +20,7 @@ PROJECT = Path(__file__).parents[2]
 CONF = PROJECT / "conf"
 DVC = PROJECT / "dvc.yaml"
 FILES = sorted(path for path in CONF.rglob("*.yml") if "local" not in path.parts)
-# Environments of rendered scenes; the others' data are real.
-SCENES = re.compile("base|local|smoke|scenes$")
 ENVIRONMENTS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
-OTHER_DATA = {folder for folder in ENVIRONMENTS if not SCENES.search(folder)}
-LAYERS = {
-    "raw",
-    "intermediate",
-    "primary",
-    "feature",
-    "model_input",
-    "models",
-    "model_output",
-    "reporting",
-}
 RUN_OWNED = {
     "views",
     "checkpoint",
@@ -52,7 +35,6 @@ RUN_OWNED = {
     "export",
     "exported",
 }
-METHOD_FILES = sorted((CONF / "base" / "parameters_methods").glob("*.yml"))
 # Made by nodes for nodes to find again, never passed through the catalog.
 PATHS_ALONE = {
     "recaptions_state",
@@ -63,14 +45,6 @@ PATHS_ALONE = {
     "tuning",
     "tuning_trials",
 }
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONF)))
-def test_file_parses_and_says_what_it_is_for(path):
-    text = path.read_text(encoding="utf-8")
-    # That of settings of speed has an example alone.
-    assert yaml.safe_load(text) or path.name == keys.COMPUTE
-    assert text.startswith("#")
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
@@ -92,16 +66,6 @@ def default_of(key):
             raise KeyError(key)
         value = value[part]
     return value
-
-
-def test_the_default_of_a_key_is_that_of_its_class():
-    assert default_of("training.early_stopping.patience") is None
-    assert default_of("clic.objective.weights.unimodal") == 1.0
-    assert default_of("counterfactuals.rules.order") == "given"
-    # Required, below a required one, a name of the user's own, and a value without a class.
-    for key in ("seed", "training.optimizer.lr", "benchmarks.sets.mine", "variants.all.a"):
-        with pytest.raises(KeyError):
-            default_of(key)
 
 
 def test_conf_base_repeats_no_default():
@@ -129,10 +93,6 @@ def test_entries_are_real_datasets_in_every_environment(context):
             assert all(catalog.get(name) is not None for name in catalog)
 
 
-def test_fresh_clone_has_the_folder_of_local_configuration():
-    assert (CONF / "local" / ".gitkeep").is_file()
-
-
 # Of models of any origin, on any benchmarks.
 SUITE = {"embeddings", "suite_report"}
 
@@ -148,24 +108,6 @@ def test_parameters_and_catalog_read_the_same_globals(context):
         assert re.search(own, f"{path}/"), name
         if name not in PATHS_ALONE:
             assert catalog[name]._filepath == PROJECT / path
-
-
-@pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_defaults_named_in_globals_reach_the_parameters(context, env):
-    values = {}
-    for folder in (CONF / "base", CONF / env):
-        for given in keys.read(folder, "globals").values():
-            values |= given
-    params = context(env).params
-    for name, value in values.items():
-        if isinstance(value, dict):
-            # Scenes bring benchmarks of their own.
-            own = f"{params['data']['root']}/benchmarks/test" if env not in OTHER_DATA else None
-            for key, given_value in value.items():
-                by_default = own if key == "root" else None
-                assert params[name][key] == (given_value or by_default)
-        else:
-            assert params[name] == value
 
 
 # Here, where the environments are read: each takes a second.
@@ -273,23 +215,6 @@ def test_entries_are_the_datasets_of_the_pipelines_and_no_others(context):
 LAYERS = "raw intermediate primary feature model_input models model_output reporting".split()
 
 
-@pytest.mark.parametrize("name", list(register_pipelines()))
-def test_no_layer_feeds_an_earlier_one(context, name):
-    """Kedro-Viz shows no layers at all where two depend on each other."""
-    catalog, deepest = context("base").catalog, {}  # layer of an entry, and of what it is made from
-
-    def layer(entry):
-        entered = entry in catalog and not entry.startswith("param")
-        shown = (getattr(catalog[entry], "metadata", None) or {}) if entered else {}
-        return LAYERS.index(shown["kedro-viz"]["layer"]) if shown else -1
-
-    for node in pipelines[name].nodes:
-        before = max((deepest.get(each, layer(each)) for each in node.inputs), default=-1)
-        for output in node.outputs:
-            assert layer(output) in (-1, *range(before, len(LAYERS))), output
-            deepest[output] = max(before, layer(output))
-
-
 def test_every_parameter_that_a_node_reads_is_configured(context):
     catalog = context("base").catalog
     read = set().union(*(pipelines[name].inputs() for name in pipelines))
@@ -297,25 +222,11 @@ def test_every_parameter_that_a_node_reads_is_configured(context):
     assert "parameters" not in read, "take narrow `params:` inputs: DVC must see what is read"
 
 
-@pytest.mark.parametrize("name", list(register_pipelines()))
-def test_nodes_get_the_settings_of_their_annotations(context, name):
-    for node in pipelines[name].nodes:
-        assert get_type_hints(node.func), node.name
-    typed = TypeExtractor({name: pipelines[name]}).extract_types_from_pipelines()
-    assert all(isinstance(attrgetter(key)(context().settings), cls) for key, cls in typed.items())
-
-
 def test_the_default_is_the_whole_chain(bootstrapped):
     chain = set(TRAIN_EVAL)
     assert chain | {"train_eval", "__default__", "shipped"} <= set(pipelines)
     nodes = {node.name for name in chain for node in pipelines[name].nodes}
     assert {node.name for node in pipelines["__default__"].nodes} == nodes
-
-
-def test_every_method_has_a_file_of_its_own():
-    files = {path.stem: keys.read(CONF / "base", "parameters")[path] for path in METHOD_FILES}
-    assert set(files) == set(METHODS)
-    assert all(list(values) == [name] for name, values in files.items())
 
 
 def test_no_configuration_names_a_machine():

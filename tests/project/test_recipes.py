@@ -586,13 +586,6 @@ def test_recipes_without_held_out_rows_make_some_and_published_trains_on_all(par
         assert not found
 
 
-def test_a_variant_cannot_divide_the_rows(parameters):
-    listed = {"all": {"odd": {"foils.carve": 10}}, "clic": {}}
-    plain = {**parameters("coco"), "variants": listed, "variant": "odd"}
-    with pytest.raises(SettingsError, match=r"'foils\.carve' is shared by all variants"):
-        variants.applied(plain, {})
-
-
 @pytest.mark.parametrize("owner", ["all", "clic"])
 def test_variants_with_keys_that_cannot_be_set_are_refused(parameters, owner):
     listed = {"all": {}, "clic": {}, owner: {"odd": {"data.sample.rows": 10}}}
@@ -600,14 +593,6 @@ def test_variants_with_keys_that_cannot_be_set_are_refused(parameters, owner):
     problem = f"^variants.{owner}.odd: 'data.sample.rows' is shared by all variants"
     with pytest.raises(SettingsError, match=problem):
         variants.applied(plain, {})
-
-
-def test_bases_and_adapters_hold_what_is_theirs_alone(parameters):
-    """What a method changes for them is at the method: all others would train by it too."""
-    for name, values in parameters("base")["variants"]["all"].items():
-        if name in ("published", "wise_ft"):  # of rows; of weights, whatever trained them
-            continue
-        assert all(key.startswith(("model.", "training.lora.")) for key in values)
 
 
 @pytest.mark.parametrize(("env", "batch"), [("fsc_laion_coco", 128), ("laion", 4 * 200)])
@@ -684,12 +669,6 @@ def test_the_variant_of_a_study_keeps_the_values_of_the_one_it_tuned(parameters)
 def test_the_environments_own_label_can_be_combined(parameters):
     plain = parameters("fsc_scenes")
     assert changes(plain, with_variant(plain, "fsc_scenes+lora", "fsc_scenes")) == FSC_ADAPTERS
-
-
-@pytest.mark.parametrize("name", ["+lora", "lora+", "lora++openai_b16", "a+/b", "a+..", "a b"])
-def test_a_variant_whose_name_is_no_folders_is_refused(context, name):
-    with pytest.raises(SettingsError, match=r"variant: "):
-        _ = context("coco", variant=name).params
 
 
 def test_a_null_takes_a_listed_variant_away(parameters):

@@ -188,20 +188,6 @@ def test_a_share_of_the_requests_is_asked_besides(server: Callable[..., Server])
     assert 1 <= served.counted().total() <= 29
 
 
-def test_another_champion_begins_anew(
-    server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel], tiny_clip: Path
-) -> None:
-    served, other = server(shadow=1.0), load(tiny_clip)
-    served.ask_all(question(number) for number in range(LEAST))
-    served.deployment.swap(other, Served("toy", 3, other.fingerprint))
-    served.ask(question(0))
-    until(lambda: served.client.get("/shadow").json()["compared"] == 1)
-    # The challenger became champion, and the server follows the alias.
-    served.deployment.swap(pair[1], Served("toy", 2, pair[1].fingerprint))
-    served.ask(question(1))
-    until(lambda: served.counted()["same model"] == 1)
-
-
 def test_another_challenger_begins_anew(
     server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel], tiny_clip: Path
 ) -> None:

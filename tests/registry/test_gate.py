@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compo_pipeline.core.records import Score
@@ -241,6 +241,7 @@ def test_the_projects_gate_parses(project: Path) -> None:
 verdicts = st.lists(st.booleans(), min_size=ITEMS, max_size=ITEMS)
 
 
+@settings(max_examples=40)
 @given(verdicts, verdicts, st.randoms(use_true_random=False))
 def test_the_order_of_rows_means_nothing(ours: list[bool], theirs: list[bool], draw: Any) -> None:
     tables = scores(ours), scores(theirs)
@@ -248,6 +249,7 @@ def test_the_order_of_rows_means_nothing(ours: list[bool], theirs: list[bool], d
     assert judge(*tables, CLEAN, GATE) == judge(*shuffled, CLEAN, GATE)
 
 
+@settings(max_examples=40)
 @given(verdicts, verdicts, st.integers(0, ITEMS - 1))
 def test_one_more_right_item_never_fails_a_challenger(
     ours: list[bool], theirs: list[bool], item: int
@@ -257,11 +259,13 @@ def test_one_more_right_item_never_fails_a_challenger(
     assert set(judged(scores(better), scores(theirs))) <= set(before)
 
 
+@settings(max_examples=40)
 @given(verdicts, verdicts)
 def test_never_both_ways(ours: list[bool], theirs: list[bool]) -> None:
     assert judged(scores(ours), scores(theirs)) or judged(scores(theirs), scores(ours))
 
 
+@settings(max_examples=40)
 @given(verdicts)
 def test_no_model_rises_above_itself(ours: list[bool]) -> None:
     assert set(judged(scores(ours), scores(ours))) == {"itt"}

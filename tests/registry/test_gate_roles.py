@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +273,8 @@ def test_on_scenes_the_roles_decide_as_their_figures_did(
     ]
     figures = replace(promotion, gate=replace(promotion.gate, rules=wanted))
     outcomes = set()
-    for ours, theirs in permutations(models, 2):
+    plain, better, shaken = models
+    for ours, theirs in ((better, plain), (plain, better), (shaken, better)):
         by_role, by_figure = judged(ours, theirs, promotion), judged(ours, theirs, figures)
         found = [(c.subject, c.passed, c.numbers, c.enough) for c in by_role if c.numbers]
         assert found == [(c.subject, c.passed, c.numbers, c.enough) for c in by_figure if c.numbers]

@@ -12,12 +12,10 @@ import torch
 from PIL import Image
 
 from compo_pipeline.core.records import Caption
-from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.registry import reference
 from compo_pipeline.registry.reference import read_reference, write_reference
-from compo_pipeline.registry.settings import RegistrationSettings
 
 IMAGES = 9
 SETTINGS = EvaluationSettings(device="cpu", workers=1, image_batch=4)
@@ -162,30 +160,3 @@ def test_a_single_caption_has_no_margin(
     assert read_reference(tmp_path).counts
     (row,) = pq.read_table(tmp_path / "evidence" / "reference.parquet").to_pylist()
     assert row["margin"] is None and abs(row["cosine"]) <= 1
-
-
-def test_the_number_of_rows_is_bounded() -> None:
-    with pytest.raises(SettingsError, match=r"registration\.reference_rows"):
-        parse(RegistrationSettings, {"reference_rows": 5001}, "registration")
-
-
-def test_what_is_read_is_what_was_written(
-    model: LoadedModel, root: Path, captions: list[Caption], tmp_path: Path
-) -> None:
-    write_reference(tmp_path, model, captions, root, 100, SETTINGS)
-    file = tmp_path / "evidence" / "reference.parquet"
-    table = pq.read_table(file)
-    found = read_reference(tmp_path)
-    assert found.images.tolist() == table["image"].to_pylist()
-    assert found.texts.tolist() == table["text"].to_pylist()
-    for name in ("tokens", "words", "unknown_words"):
-        assert getattr(found, name).tolist() == table[name].to_pylist()
-    assert found.counts == {"a": 3, "cat": 3, "red": 1, "dogs": 1}
-
-
-def test_a_reference_without_rows_is_read(
-    model: LoadedModel, root: Path, captions: list[Caption], tmp_path: Path
-) -> None:
-    write_reference(tmp_path, model, captions, root, 0, SETTINGS)
-    found = read_reference(tmp_path)
-    assert len(found.images) == len(found.texts) == len(found.tokens) == 0

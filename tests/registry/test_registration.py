@@ -3,7 +3,6 @@
 import importlib
 import io
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +18,6 @@ from PIL import Image
 from rich.console import Console
 
 from compo_pipeline.core.hashing import file_hash
-from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -142,15 +140,6 @@ def test_version_is_described_by_its_card_and_knows_its_data(registered: Registe
     }
 
 
-def test_export_keeps_what_training_recorded(registered: Registered, checkpoint: Path) -> None:
-    folder = next(
-        Path(mlflow.artifacts.download_artifacts(registered.model_uri)).rglob("compo.json")
-    )
-    record = read_record(folder.parent)
-    assert record["training"] == read_record(checkpoint)["training"]
-    assert record["fingerprint"] == read_record(checkpoint)["fingerprint"]
-
-
 def test_same_checkpoint_makes_no_second_version(
     registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
 ) -> None:
@@ -248,12 +237,6 @@ def test_versions_are_listed_with_their_origin(registered: Registered) -> None:
     (row,) = [line for line in table.splitlines() if re.search(r"\bchallenger\b", line)]
     said = [str(registered.version), "challenger", "toy", "clic", "default", "7"]
     assert row.split()[: len(said)] == said and "+45.0" in table
-
-
-@pytest.mark.parametrize("alias", ["champion", "previous"])
-def test_aliases_of_the_gate_are_refused(alias: str) -> None:
-    with pytest.raises(SettingsError, match=f"registration.alias: '{alias}' is given by"):
-        parse(RegistrationSettings, {"alias": alias}, "registration")
 
 
 def test_with_keys_a_version_is_signed_and_unsigned_ones_are_not_used_again(
@@ -361,24 +344,3 @@ def test_requirements_are_pinned_and_on_a_package_index(tiny_clip: Path, tmp_pat
     pins = requirements(tiny_clip)
     assert all(pin.count("==") == 1 and "+" not in pin for pin in pins)
     assert not any(pin.startswith("transformers") for pin in pins)
-
-
-def test_registering_needs_no_network(
-    configure: Callable[[str], None],
-    checkpoint: Path,
-    comparison: Comparison,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(*args: object) -> None:
-        raise AssertionError("a connection was tried")
-
-    monkeypatch.setattr("socket.socket.connect", refuse)
-    configure("registration")
-    other = shutil.copytree(checkpoint, tmp_path / "other")
-    loaded = load(other)
-    with torch.no_grad():
-        loaded.model.text_projection.mul_(3)
-    export(loaded, other)
-    settings = replace(SETTINGS, alias="offline")
-    assert registered_in_a_run(other, tmp_path / "export", comparison, settings).fresh

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from compo_pipeline.models.loading import load
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.deployment import Deployment
-from compo_pipeline.serving.exchange import Exchange, Served
+from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.settings import ServingSettings
 
 GOOD = {
@@ -54,18 +54,3 @@ def test_metrics_count_requests_rows_and_passes(deployment: Deployment) -> None:
     assert found[("compo_model_info", *facts)] == 1
     deployment.metrics.dropped.labels(reason="full").inc(5)
     assert samples(client)["compo_log_rows_dropped_total", "full"] == 5
-
-
-def test_each_application_has_metrics_of_its_own(tiny_clip: Path) -> None:
-    loaded = load(tiny_clip)
-    served = Served("toy-clip", 3, loaded.fingerprint)
-    one, other = (
-        TestClient(serving.build(Deployment(loaded, served, ServingSettings()))) for _ in range(2)
-    )
-    one.post("/invocations", json=GOOD)
-    assert ("compo_requests_total", "200", "embed") in samples(one)
-    assert ("compo_requests_total", "200", "embed") not in samples(other)
-
-
-def test_the_exchange_of_what_cannot_be_read_has_no_task(deployment: Deployment) -> None:
-    assert Exchange("id", deployment.current).task == "none"

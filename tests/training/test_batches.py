@@ -220,11 +220,6 @@ def test_a_run_of_no_step_is_an_error(world: Any, tiny: LoadedModel, tmp_path: P
         make(lone, folder, tiny)
 
 
-def test_the_run_may_end_early(world: Any, views: Path, tiny: LoadedModel) -> None:
-    assert len(make(world, views, tiny, max_steps=5)) == 5
-    assert len(make(world, views, tiny, max_steps=50)) == 9
-
-
 def test_views_of_other_captions_are_refused(world: Any, views: Path, tiny: LoadedModel) -> None:
     with pytest.raises(ValueError, match=r"samples of .* are not among the captions \(s00"):
         make(world, views, tiny, captions=world.captions[1:])
@@ -333,12 +328,3 @@ def test_what_a_batch_reports(world: Any, views: Path, tiny: LoadedModel) -> Non
     assert "rows beside another of their image" not in counts[1]
     assert sum(count["truncated texts"] for count in counts) == 1
     assert [count["rows"] for count in counts] == [4, 4, 4]
-
-
-def test_batches_travel_to_other_processes(world: Any, views: Path, tiny: LoadedModel) -> None:
-    batches = make(world, views, tiny, method=CLIC)
-    before = batches[2]
-    there = ForkingPickler.loads(ForkingPickler.dumps(batches))
-    after = there[2]
-    assert after.counts == before.counts
-    assert all((a == b).all() for a, b in zip(after.batch, before.batch, strict=True))

@@ -63,13 +63,6 @@ def test_the_rows_of_table_5(terms: Callable[..., Terms]) -> None:
             assert value == pytest.approx(full[name])
 
 
-@pytest.mark.parametrize("npc", [0.5, 1.0])
-@pytest.mark.parametrize("xac", [0.5, 0.1, 0.01])
-def test_the_weights_of_table_a2(terms: Callable[..., Terms], npc: float, xac: float) -> None:
-    found = terms({"npc": npc, "xac": xac})
-    assert (found["npc"][1], found["xac"][1]) == (npc, xac)
-
-
 def test_phrases_of_figure_1b(terms: Callable[..., Terms]) -> None:
     """Pooled from the caption's tokens they are others than as texts of their own."""
     own, pooled = terms(), terms(phrases="tokens")

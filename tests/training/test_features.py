@@ -60,18 +60,6 @@ def test_features_do_not_hang_on_the_images_beside(
         assert torch.equal(apart.values, together.values[rows])
 
 
-def test_tables_join(tiny: LoadedModel, world: Any, images: Images) -> None:
-    reader = ModelPreprocessor(tiny, world.root)
-
-    def part(some: Images) -> features.Features:
-        return embed(some, tiny, reader, compute=Compute(CPU, "fp32"), workers=0)
-
-    both = features.NOTHING.join(part(images[:3])).join(part(images[3:5]))
-    whole = part(images[:5])
-    assert both.rows.keys.tolist() == whole.rows.keys.tolist() == images[:5].keys.tolist()
-    assert torch.equal(both.values, whole.values)
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_patch_tokens_are_kept_beside_the_same_embeddings(
     tiny: LoadedModel, world: Any, images: Images, precision: Any

@@ -1,7 +1,5 @@
 """The loop: what trains and what does not, what it reports, where it stops, how it goes on."""
 
-import json
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,6 @@ from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.features import Features, embed
-from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.loop import fit
 from compo_pipeline.training.optimisation import AmpOptimizer, freeze, learning_rate
 from compo_pipeline.training.preprocessing import ModelPreprocessor
@@ -179,13 +176,6 @@ def test_points_are_means_since_the_last_one(
 def test_a_short_training_has_points_to_plot(tiny: LoadedModel, run: Run) -> None:
     points = [point["step"] for point in run(tiny, log_every=None).curve]
     assert points == [1, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_what_batches_report_is_summed_once(tiny: LoadedModel, run: Run, workers: int) -> None:
-    progress = run(tiny, workers=workers)
-    assert progress.counts["rows"] == 24
-    assert progress.counts["truncated texts"] == 0
 
 
 def test_the_scale_never_leaves_its_bounds(tiny: LoadedModel, run: Run) -> None:
@@ -374,30 +364,6 @@ def test_losses_are_read_where_they_are_logged_and_not_at_each_step(
     assert "tolist" in six
 
 
-def test_without_a_state_the_error_says_so(tiny: LoadedModel, run: Run) -> None:
-    method = Spoilt(NoViewSettings(), ClipObjective())
-    method.from_step = 0
-    with pytest.raises(TrainingError, match="step 0: .*; no state"):
-        run(tiny, method)
-
-
-def test_a_finished_run_takes_no_step(
-    tiny: LoadedModel,
-    tiny_clip: Path,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    first = run(tiny)
-    other, points = load(tiny_clip), []
-    monkeypatch.setattr(Clic, "loss", lambda *_: pytest.fail("a step was taken"))
-    with caplog.at_level(logging.INFO):
-        again = run(other, points=points)
-    assert "state: 6 of 6 steps are done" in caplog.text
-    assert points == [] and again.as_dict() == first.as_dict()
-    assert changed(weights(tiny), other) == set()
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_a_run_cut_short_ends_as_one_that_was_not(
     tiny: LoadedModel,
@@ -454,19 +420,6 @@ class Stopping(Clic):
         return super().loss(encoder, batch)
 
 
-def test_another_configuration_is_refused_or_overwritten(
-    tiny: LoadedModel, tiny_clip: Path, run: Run
-) -> None:
-    run(tiny)
-    other = load(tiny_clip)
-    with pytest.raises(FingerprintError, match="seed: 0 -> 1"):
-        run(other, mark={"seed": 1})
-    assert changed(weights(load(tiny_clip)), other) == set()
-    progress = run(other, mark={"seed": 1}, overwrite=True, max_steps=2)
-    assert progress.step == 2
-    assert len(changed(weights(tiny), other)) > 10
-
-
 def test_features_of_a_frozen_tower_train_the_same(
     tiny: LoadedModel, tiny_clip: Path, world: Any, views: Path, run: Run, tmp_path: Path
 ) -> None:
@@ -515,15 +468,3 @@ def test_clipping_bounds_the_gradient(tiny: LoadedModel, run: Run, recipe: Any) 
         run(tiny, points=points, optimizer=settings)
     assert norms == pytest.approx([1e-3] * 6, rel=1e-2)
     assert min(point["gradient_norm"] for point in points) > 1e-3
-
-
-def test_progress_survives_json() -> None:
-    progress = Progress()
-    progress.add_step({"loss": 0.1, "clip": 0.3}, {"rows": 4})
-    progress.add_point(lr=1e-7)
-    progress.add_step({"loss": 0.7}, {"rows": 4, "truncated texts": 1})
-    again = Progress.from_dict(json.loads(json.dumps(progress.as_dict())))
-    assert again == progress
-    again.add_step({"loss": 0.5}, {"rows": 4})
-    assert again.add_point(lr=0)["loss"] == pytest.approx(0.6)
-    assert again.counts == {"rows": 12, "truncated texts": 1}

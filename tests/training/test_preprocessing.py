@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from open_clip.tokenizer import HFTokenizer
 from PIL import Image
 
-from compo_pipeline.data.images import composites, decoding
 from compo_pipeline.data.images.decoding import ImageError, Limits
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel, load
@@ -70,19 +69,6 @@ def test_a_single_image_takes_the_evaluation_transform(tiny: LoadedModel, world:
     assert torch.equal(reader.pixels(ImageInput(("s00.png",))), expected)
     stacked = reader.images([ImageInput(("s00.png",)), ImageInput(("s08.png",))])
     assert stacked.shape == (2, 3, 32, 32) and torch.equal(stacked[0], expected)
-
-
-def test_halves_are_read_once(
-    tiny: LoadedModel, world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = []
-    load = decoding.load
-    monkeypatch.setattr(decoding, "load", lambda *args: read.append(args[1]) or load(*args))
-    reader = ModelPreprocessor(tiny, world.root)
-    first = reader.pixels(ImageInput(("s00.png", "s01.png"), "vertical"))
-    reader.pixels(ImageInput(("s01.png", "s02.png"), "vertical"))
-    assert torch.equal(reader.pixels(ImageInput(("s00.png", "s01.png"), "vertical")), first)
-    assert read == ["s00.png", "s01.png", "s02.png"]
 
 
 def test_rows_of_features_stand_for_images(tiny: LoadedModel, world: Any) -> None:
@@ -155,11 +141,6 @@ def test_what_may_be_read_is_limited(tiny: LoadedModel, world: Any) -> None:
     for image in (ImageInput(("s00.png",)), ImageInput(("s00.png", "s01.png"), "vertical")):
         with pytest.raises(ImageError, match="oversized"):
             small.pixels(image)
-
-
-def test_composites_need_an_even_size() -> None:
-    with pytest.raises(ValueError, match="even size, the model's is 33"):
-        composites.half(Image.new("RGB", (4, 3)), "vertical", 33)
 
 
 def test_random_crops_are_those_of_the_step(tiny: LoadedModel, world: Any) -> None:

@@ -27,7 +27,7 @@ from compo_pipeline.core.records import Caption, to_table
 from compo_pipeline.data.images.decoding import ImageError
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
+from compo_pipeline.methods.contract import Method, NoViewSettings
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.models.loading import LoadedModel, load
@@ -37,7 +37,7 @@ from compo_pipeline.training import checkpoint, features
 from compo_pipeline.training.fingerprint import FingerprintError, fingerprint_of
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Job, control_of, train
-from compo_pipeline.training.settings import LowRankSettings, MixtureSettings, TrainingSettings
+from compo_pipeline.training.settings import LowRankSettings, MixtureSettings
 
 CLIC = Clic(ClicViews(), ClicObjective())
 PLAIN = control_of(CLIC)
@@ -292,37 +292,6 @@ def test_another_configuration_is_refused_before_anything_is_read(
         steps_done(other, CLIC, "clic")
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"data_hash": "other images"}, "data: data -> other images"),
-        ({"seed": 1}, "seed: 0 -> 1"),
-        ({"model": ModelSettings("Another")}, "model: "),
-        ({"views": None}, "views: "),
-    ],
-)
-def test_whatever_the_outcome_hangs_on_is_in_the_fingerprint(
-    plan: TrainingInputs,
-    world: Any,
-    tmp_path: Path,
-    change: dict[str, Any],
-    named: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tiny_clip: Path,
-) -> None:
-    train(plan, Job(CLIC, "clic", tmp_path / "clic"), lambda _: None)
-    if "views" in change:
-        change = {"views": world.views(tmp_path / "others", images="single", swap="within")}
-    if "model" in change:  # another architecture
-        import open_clip
-
-        config = json.loads((tiny_clip / "open_clip_config.json").read_text())["model_cfg"]
-        (tmp_path / "Another.json").write_text(json.dumps({**config, "embed_dim": 8}))
-        open_clip.add_model_config(tmp_path / "Another.json")
-    with pytest.raises(FingerprintError, match=named):
-        steps_done(replace(plan, **change), CLIC, "clic")
-
-
 def test_overwrite_starts_afresh(plan: TrainingInputs, tmp_path: Path) -> None:
     train(plan, Job(CLIC, "clic", tmp_path / "old"), lambda _: None)
     settings = replace(plan.settings, epochs=1)
@@ -386,40 +355,6 @@ def test_a_mixture_with_a_base_that_had_no_bias(
     assert mixed.pop("logit_bias").item() == -5.0
     assert base.keys() == mixed.keys()
     assert all(torch.equal(base[name], mixed[name]) for name in base)
-
-
-def test_images_are_embedded_once_for_both(
-    plan: TrainingInputs,
-    both: Callable[[TrainingInputs], dict[str, Path]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    embedded, embed = list[Any](), features.embed
-
-    def watch(images: Any, *args: Any, **options: Any) -> features.Features:
-        embedded.extend(images)
-        return embed(images, *args, **options)
-
-    monkeypatch.setattr(features, "embed", watch)
-    settings = replace(plan.settings, cache_features=True)
-    both(replace(plan, settings=settings, features=plan.resume / "features"))
-    assert len(embedded) == len(set(embedded)) > 12
-    assert {image for image in embedded if image.axis is None} == {
-        ImageInput((row.image,)) for row in plan.captions
-    }
-
-
-def test_a_tower_that_trains_has_no_kept_features(
-    plan: TrainingInputs,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr(features, "embed", refuse)
-    method = Clic(ClicViews(), ClicObjective(trains=("image",)))
-    settings = replace(plan.settings, cache_features=True)
-    with caplog.at_level(logging.INFO):
-        train(replace(plan, settings=settings), Job(method, "clic", tmp_path / "c"), lambda _: None)
-    assert "images are not embedded before training" in caplog.text
 
 
 # All of the tiny model's image tower but its projection.
@@ -552,15 +487,6 @@ def test_a_training_whose_storage_fails_ends_soon_and_resumes(
         load_file(each / "open_clip_model.safetensors") for each in (folder, tmp_path / "whole")
     )
     assert all(torch.equal(resumed[key], whole[key]) for key in whole)
-
-
-def test_settings_reach_the_run(plan: TrainingInputs, tmp_path: Path) -> None:
-    settings = replace(plan.settings, max_steps=3)
-    assert isinstance(settings, TrainingSettings)
-    progress = train(
-        replace(plan, settings=settings), Job(CLIC, "clic", tmp_path / "clic"), lambda _: None
-    )
-    assert progress.step == 3
 
 
 def test_layers_are_computed_again_by_the_same_attention_kernel(

@@ -107,10 +107,8 @@ def session(bootstrapped, tmp_path, monkeypatch):
     ("env", "given"),
     [
         ("base", {}),
-        ("base", {"variant": "c1"}),
         ("base", {"variant": "datacomp+lora"}),
         ("base", {"variant": "mine", "training": {"optimizer": {"lr": 0.5, "warmup": 0.3}}}),
-        ("fsc_scenes", {"variant": "fsc_scenes+lora"}),
         ("coco", {"variant": "published", "tuning": {"study": {"name": "wide"}}}),
         ("coco", {"variant": "lora+tuned", "clic": {"objective": {"positives": 4}}}),
     ],

@@ -21,7 +21,7 @@ from compo_pipeline.benchmarks.settings import (
 from compo_pipeline.core.records import Caption, Foil
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.training.settings import ValidationSettings
-from compo_pipeline.tuning.selection import FOILS_FIGURE, ItemMetrics, held_out, study_items
+from compo_pipeline.tuning.selection import FOILS_FIGURE, held_out, study_items
 from compo_pipeline.tuning.settings import GuardedFigures, ObjectiveSettings
 
 NONE = RetrievalSettings(None)
@@ -107,17 +107,6 @@ def test_foils_of_reported_items_judge_nothing(
         study_items(
             VALIDATION, replace(ranked, foils=VALIDATION.foils), captions, tmp_path, 1, foils
         )
-
-
-def test_foils_validate_a_training(
-    captions: list[Caption], foils: list[Foil], tmp_path: Path
-) -> None:
-    settings = ValidationSettings(1, figure=FOILS_FIGURE)
-    found = held_out(settings, captions, tmp_path, "train", REPORTED, foils).measure
-    assert isinstance(found, ItemMetrics)
-    assert {name for _, name in _names(list(found.subtasks))} == {
-        f"replaced_object-s{number}" for number in range(4, 8)
-    }
 
 
 def test_foils_measure_a_training(

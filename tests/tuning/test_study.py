@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
@@ -122,9 +121,3 @@ def test_other_urls_are_refused_without_their_password(url: str) -> None:
 def test_a_postgresql_study_is_joined(tmp_path: Path, postgres: str) -> None:
     work(plan(tmp_path, 2, postgres), parabola)
     assert states(work(plan(tmp_path, 3, postgres), parabola)) == ["COMPLETE"] * 3
-
-
-@pytest.mark.parametrize("values", [{"trials": 0}, {"workers": "all"}])
-def test_wrong_settings_name_their_key(values: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match=rf"tuning\.study\.{next(iter(values))}: "):
-        parse(StudySettings, {"name": "s", **values}, "tuning.study")

@@ -238,9 +238,7 @@ def with_parameters(objective: TrialObjective, key: str, **changes: Any) -> Tria
             ),
             r"scored\.maximise",
         ),
-        (lambda one: with_training(one, data_hash="other data"), "data"),
         (lambda one: with_training(one, seed=1), "seed"),
-        (lambda one: with_training(one, views=one.inputs.training.root), "views"),
     ],
 )
 def test_a_study_of_other_trials_is_not_joined(

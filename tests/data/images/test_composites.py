@@ -1,6 +1,5 @@
 """Composite images: sizes, order, axis, and halves squashed to exactly half."""
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -24,19 +23,6 @@ def flat(colour: tuple[int, int, int], width: int = 40, height: int = 30) -> Ima
 def test_orientation_decides_the_axis(width: int, height: int, named: str, axis: Axis) -> None:
     assert orientation(width, height) == named
     assert axis_of(width, height) == axis
-
-
-def test_wide_images_lie_one_above_the_other() -> None:
-    joined = np.asarray(compose(flat(RED), flat(BLUE), "vertical", 8))
-    assert joined.shape == (8, 8, 3)
-    assert (joined[:4] == RED).all()
-    assert (joined[4:] == BLUE).all()
-
-
-def test_tall_images_stand_side_by_side() -> None:
-    joined = np.asarray(compose(flat(RED), flat(BLUE), "horizontal", 8))
-    assert (joined[:, :4] == RED).all()
-    assert (joined[:, 4:] == BLUE).all()
 
 
 @pytest.mark.parametrize(("axis", "shape"), [("vertical", (64, 32)), ("horizontal", (32, 64))])

@@ -73,9 +73,3 @@ def test_against_a_loop(rows: list[list[int]]) -> None:
     assert torch.equal(inject(prompt, ids, image, 2), expected)
     changed = [2 in row and row.index(2) < 3 for row in rows]
     assert has_padding(ids, 2).tolist() == changed
-
-
-@pytest.mark.parametrize(("ids", "image"), [((5, 4), (5, 3)), ((5, 5), (5, 4)), ((5, 5), (1, 3))])
-def test_shapes_that_do_not_fit(ids: tuple[int, int], image: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="needs token ids of"):
-        inject(torch.zeros(5, 5, 3), torch.zeros(ids, dtype=torch.long), torch.zeros(image), EOS)

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import spacy
@@ -92,21 +91,9 @@ def test_captions_of_two_languages_fall_between(compo_en: Language, shared: Path
     assert share(OTHERS["German"], compo_en) < mixed < share(english, compo_en)
 
 
-def test_measuring_teaches_the_pipeline_nothing(compo_en: Language) -> None:
-    first, second = (share(OTHERS["German"], compo_en) for _ in range(2))
-    assert first == second
-
-
 def test_few_words_and_pipelines_without_a_vocabulary_are_not_judged(compo_en: Language) -> None:
     few = measure(rows(OTHERS["German"][:2]), compo_en, SETTINGS)
     blank = measure(rows(OTHERS["German"]), spacy.blank("de"), SETTINGS)
     for result in (few, blank):
         assert result["known_share"] is None
         refuse_unknown(result)
-
-
-def test_the_least_share_is_a_setting(compo_en: Language) -> None:
-    settings = replace(SETTINGS, known_words=0.01)
-    refuse_unknown(measure(rows(OTHERS["French"]), compo_en, settings))
-    result: dict[str, Any] = measure(rows(OTHERS["French"]), compo_en, settings)
-    assert result["least_share"] == 0.01

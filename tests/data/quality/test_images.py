@@ -48,11 +48,6 @@ def test_every_worker_count_gives_the_same(root: Path, workers: int | None) -> N
     assert found == {name: decoding.inspect(root, name, Limits()) for name in NAMES}
 
 
-def test_each_image_is_decoded_once(root: Path, inspected: list[str]) -> None:
-    measure(root, NAMES[:5] * 3, IngestSettings())
-    assert sorted(inspected) == sorted(NAMES[:5])
-
-
 def test_an_interrupted_run_resumes(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inspected: list[str]
 ) -> None:

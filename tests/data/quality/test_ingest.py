@@ -57,18 +57,8 @@ def test_every_record_is_as_likely_as_any_other() -> None:
     assert all(60 < count < 145 for count in seen.values()), "100 expected, deviation 9"
 
 
-@pytest.mark.parametrize("rows", [20, 21])
-def test_all_are_taken_where_there_are_no_more(rows: int) -> None:
-    assert drawn(rows) == RECORDS
-
-
 def test_repeated_ids_are_records_of_their_own() -> None:
     assert len(drawn(3, records=[record(1)] * 5)) == 3
-
-
-def test_the_report_counts_what_could_be_read() -> None:
-    _, report = draw_sample(RECORDS, SampleSettings(rows=7, seed=4))
-    assert report == {"split": "train", "seed": 4, "records": 20, "taken": 7}
 
 
 @pytest.mark.parametrize(
@@ -118,11 +108,6 @@ def test_a_row_in_numbers() -> None:
             leaks=False,
         )
     ]
-
-
-def test_no_sentences_are_zero_words() -> None:
-    (fact,) = facts(replace(ROW, sentences=()))
-    assert (fact.sentences, fact.least_words, fact.most_words) == (0, 0, 0)
 
 
 def test_the_first_of_repeated_ids_is_clean() -> None:

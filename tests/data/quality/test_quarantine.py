@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from kedro.io import DatasetError
 
 from compo_pipeline.core.records import Caption, Fact, Rejected
 from compo_pipeline.core.settings import parse
@@ -153,28 +152,6 @@ def test_nothing_in_an_image_name_runs_in_the_data_docs(
         assert "default-src 'none'" in head
         assert "onerror" in body, "the case is there"
         assert "<script" not in body
-
-
-def test_a_second_site_replaces_the_first_but_nothing_else(
-    settings: DataValidationSettings, tmp_path: Path
-) -> None:
-    few = replace(settings, rules={"width": settings.rules["width"]})
-    for _ in range(2):
-        validate(numbered(GOOD), [], few, tmp_path / "docs")
-    assert len(list((tmp_path / "docs").rglob("*.html"))) == 3
-    assert [path.name for path in tmp_path.iterdir()] == ["docs"]
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").touch()
-    with pytest.raises(DatasetError, match=r"mine holds something else .*filepath in conf/base"):
-        validate(numbered(GOOD), [], few, tmp_path / "mine")
-    assert (tmp_path / "mine" / "thesis.txt").is_file()
-
-
-def test_good_rows_leave_quarantine_empty(settings: DataValidationSettings, tmp_path: Path) -> None:
-    entries, result, _ = validate(numbered(GOOD, GOOD), [], settings, tmp_path / "docs")
-    assert entries == []
-    assert result["bad_share"] == 0.0
-    refuse_too_many(result)
 
 
 def result_of(bad: int, records: int, unparseable: int = 0) -> dict[str, Any]:

@@ -256,24 +256,6 @@ def test_a_server_that_asks_for_too_long_is_not_waited_for(chat: Any, ask: Any) 
     assert "429: busy (asks to wait 3600 s)" in reason(ask(retries=2))
 
 
-@pytest.mark.parametrize("value", ["0.1", "soon", "-5", "nan", ""])
-def test_a_short_wait_is_no_longer_than_the_back_off(chat: Any, ask: Any, value: str) -> None:
-    chat.script = lambda turn, number, body: (
-        says("fine")(turn, number, body)
-        if number
-        else turn.reply(429, "busy", {"Retry-After": value})
-    )
-    (answer,) = ask(retries=1)
-    assert answer.text == "fine"
-
-
-@pytest.mark.parametrize("status", [400, 413, 422])
-def test_one_request_that_the_server_refuses(chat: Any, ask: Any, status: int) -> None:
-    chat.script = lambda turn, number, body: turn.reply(status, "no")
-    assert reason(ask(retries=2)) == f"refused: {status}: no"
-    assert len(chat.seen) == 1
-
-
 @pytest.mark.parametrize(
     ("status", "mends"), [(404, "url or model"), (501, "url"), (402, "key_variable .now null")]
 )
@@ -282,24 +264,3 @@ def test_what_no_request_would_change(chat: Any, ask: Any, status: int, mends: s
     with pytest.raises(SettingsError, match=rf"refuses every request .{status}: no.*k\.{mends}"):
         ask("one", "two", retries=2)
     assert len(chat.seen) == 1
-
-
-def test_a_server_that_answers_nothing_ends_the_run(
-    chat: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endpoint, "GIVE_UP", 3)
-
-    def script(turn: Any, number: int, body: dict[str, Any]) -> None:
-        says("fine")(turn, number, body) if body["a"] == "c" else turn.reply(200, "<html>")
-
-    chat.script = script
-    assert [isinstance(one, NoAnswer) for one in ask(*"abcde")] == [True, True, False, True, True]
-    with pytest.raises(SettingsError, match=r"k\.url: .* none of 3 questions in a row; the last: "):
-        ask(*"abcdefghi")
-
-
-def test_no_more_requests_than_may_be_sent(chat: Any, ask: Any) -> None:
-    chat.script = lambda turn, number, body: turn.reply(500, "oh")
-    with pytest.raises(SettingsError, match=r"k\.max_requests: 2 requests were sent"):
-        ask(retries=3, max_requests=2)
-    assert len(chat.seen) == 2

@@ -216,13 +216,6 @@ def test_an_image_that_cannot_be_written_leaves_its_name_free(tmp_path: Path) ->
         assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (4, 3))
 
 
-def test_png_keeps_every_value(tmp_path: Path) -> None:
-    drawn = Image.effect_noise((16, 16), 90).convert("RGB")
-    save_image(drawn, tmp_path / "k1.png", "png")
-    with Image.open(tmp_path / "k1.png") as image:
-        assert image.tobytes() == drawn.tobytes()
-
-
 # Sample ids come from tables in UTF-8: no lone surrogates.
 @given(st.text(st.characters(codec="utf-8")))
 def test_any_sample_id_gives_a_plain_path(sample_id: str) -> None:

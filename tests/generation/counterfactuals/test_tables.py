@@ -74,9 +74,3 @@ def test_reasons_are_one_that_differ_in_what_they_quote() -> None:
         (1, "no answer"),
     ]
     assert found[0].example == details[0]
-
-
-def test_where_nothing_came_out_well_no_share_helps() -> None:
-    with pytest.raises(TooManyFailures):
-        refuse_too_many(ROWS[1:2], 1.0, PAGE)
-    refuse_too_many([], 0.0, PAGE)  # of a method that asks for none

@@ -170,7 +170,7 @@ def test_items_are_of_held_out_images_whatever_the_order_of_rows(
 
 
 def test_carved_rows_become_items_unless_they_train(photographs: Photographs) -> None:
-    rows, facts = rows_of(photographs, 240)
+    rows, facts = rows_of(photographs, 120)
     rows = [replace(row, split="carved") if row.split == "test" else row for row in rows]
     carved = {row.image for row in rows if row.split == "carved"}
     settings = replace(SETTINGS, carve=len(carved), splits={"test": "held_out"})

@@ -2,11 +2,9 @@
 
 import base64
 import io
-import json
 import logging
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -177,14 +175,6 @@ def test_an_image_without_an_answer_is_counted_and_asked_about_later(
     assert times == {image: 1 + lost for image, lost in fates.items()}
 
 
-def test_a_server_that_leads_elsewhere_gets_no_image(chat: Any, photos: Photos, run: Any) -> None:
-    there = {"Location": "http://elsewhere.example/v1/chat/completions"}
-    chat.script = lambda turn, number, body: turn.reply(308, "", there)
-    with pytest.raises(SettingsError, match=r"308: http://elsewhere.*check .*endpoint\.url"):
-        run(photos(3), connections=1)
-    assert len(chat.seen) == 1
-
-
 def test_a_key_that_is_missing_is_told_before_the_first_request(
     chat: Any, photos: Photos, run: Any
 ) -> None:
@@ -353,18 +343,6 @@ def test_records_get_recaptions_and_nothing_is_lost() -> None:
     assert sum(report.values()) == sum(isinstance(each, RawCaption) for each in RECORDS)
 
 
-def test_originals_stay_where_they_are_wanted() -> None:
-    keep = replace(SETTINGS, keep_original=True)
-    first, *_ = Recaptions(table(0), [], keep, ["train"]).replaced(RECORDS[:1])
-    assert isinstance(first, RawCaption)
-    assert (first.own, first.further) == (("A new caption 0.",), ("one", "two"))
-
-
-def test_records_of_other_splits_stay_as_they_are() -> None:
-    captions = Recaptions(table(0, 1), [], SETTINGS, ["train"])
-    assert list(captions.replaced(RECORDS))[-2:] == RECORDS[-2:]
-
-
 def test_an_image_that_nobody_asked_about_is_an_error() -> None:
     with pytest.raises(SettingsError, match=r"recaption: nothing was asked about 1\.png"):
         list(Recaptions(table(0), [], SETTINGS, None).replaced(RECORDS))
@@ -379,14 +357,3 @@ def test_the_fingerprint_is_that_of_the_captions() -> None:
     other = Table.of([replace(row, caption="Other.") for row in table(0, 1)], Recaption)
     assert own == fingerprint(later)
     assert len({own, fingerprint(other), fingerprint(table(0))}) == 3
-
-
-def test_answers_are_stored_as_json(chat: Any, photos: Photos, run: Any, tmp_path: Path) -> None:
-    """The text as the model wrote it is in the store, whatever the checks make of it."""
-    chat.script = lambda turn, number, body: turn.say("I'm sorry, no.")
-    found = run(photos(1))
-    assert not len(found.rows)
-    with sqlite3.connect(tmp_path / "state" / "endpoint.sqlite") as store:
-        ((value,),) = store.execute("SELECT value FROM entries").fetchall()
-    _, _, stored = value.partition(" ")  # after its hash
-    assert json.loads(stored)[0] == "I'm sorry, no."

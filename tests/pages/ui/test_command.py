@@ -1,22 +1,17 @@
 """`compo-pipeline try`: versions by alias or number, examples, and early errors."""
 
-import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import mlflow
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 
-from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.data.images.decoding import load
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pages.ui import page
@@ -47,11 +42,6 @@ def version(
     made = sealed(client.create_model_version("tried", str(source), tags=tags))
     client.set_registered_model_alias("tried", "challenger", made.version)
     return made
-
-
-def test_a_version_has_an_alias_or_a_number(version: ModelVersion) -> None:
-    assert find("tried", "challenger", None).version == version.version
-    assert find("tried", "nobody", 1).version == version.version
 
 
 def test_missing_models_and_versions_are_named(version: ModelVersion) -> None:
@@ -122,35 +112,6 @@ def test_an_example_of_each_subtask_that_has_one(benchmarks: BenchmarksSettings)
     assert draw_examples(benchmarks, 0) == []
     drawn = {draw_examples(benchmarks, 6, seed)[0].image.name for seed in range(10)}
     assert len(drawn) == 3
-
-
-def test_a_crop_is_no_example(benchmarks: BenchmarksSettings) -> None:
-    file = Path(benchmarks.root or "") / "sugar_crepe" / "swap_obj.json"
-    file.write_text(file.read_text().replace(".png", ".png#xywh=0,0,4,4"))
-    assert draw_examples(benchmarks, 6) == []
-
-
-def test_an_image_in_a_parquet_file_is_no_example(tmp_path: Path) -> None:
-    content = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(content, "PNG")
-    names = ("caption", "caption2", "negative_caption")
-    row = {"image": {"bytes": content.getvalue(), "path": "a.png"}, **dict.fromkeys(names, "a")}
-    folder = tmp_path / "sugar_crepe_pp"
-    folder.mkdir()
-    pq.write_table(pa.Table.from_pylist([row]), folder / "swap_obj.parquet")
-    settings = BenchmarksSettings(str(tmp_path), sets={"sugar_crepe_pp": BenchmarkSet()})
-    (task,) = from_files(settings)
-    assert load(*task.image_locations(task.items[0])[0]).size == (8, 8)
-    assert draw_examples(settings, 6) == []
-
-
-def test_without_files_there_are_no_examples(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    sets = {"sugar_crepe": BenchmarkSet()}
-    assert draw_examples(BenchmarksSettings(str(tmp_path), sets=sets), 6) == []
-    assert "benchmarks.sets.sugar_crepe: there is no folder" in caplog.text
 
 
 def test_a_benchmark_without_files_hides_no_example_of_others(

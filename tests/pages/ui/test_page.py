@@ -194,11 +194,6 @@ def test_a_person_compares_two_models(
     assert page.foreign() == []
 
 
-def test_an_empty_page_uses_the_width_of_the_window(page: Any) -> None:
-    edge = "document.querySelector('#{}').getBoundingClientRect().{}"
-    assert page.read(edge.format("captions", "left")) > page.read(edge.format("image", "right"))
-
-
 def test_a_file_that_is_no_image_is_refused_in_words(page: Any, tmp_path: Path) -> None:
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image at all")

@@ -49,27 +49,6 @@ def test_scores_are_the_models_own(
     assert [line.best_of_tuned for line in lines] == [value == max(tuned) for value in tuned]
 
 
-@pytest.mark.parametrize(
-    ("best", "message"), [((0, 0), "choose the same"), ((0, 1), "choose different captions")]
-)
-def test_the_table_says_whether_models_agree(best: tuple[int, int], message: str) -> None:
-    lines = [CaptionScores(str(k), 0.1, 0.1, k == best[0], k == best[1], False) for k in range(3)]
-    assert message in page.score_table(lines, "champion")
-
-
-def test_a_photograph_is_scored_upright(
-    pair: VersionPair, pixels: Image.Image, image: Path, tmp_path: Path
-) -> None:
-    turned = pixels.transpose(Image.Transpose.ROTATE_90)
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    turned.save(tmp_path / "turned.png", exif=exif)
-    turned.save(tmp_path / "lying.png")
-    upright = pair.scores(image, CAPTIONS)
-    assert pair.scores(tmp_path / "turned.png", CAPTIONS) == upright
-    assert pair.scores(tmp_path / "lying.png", CAPTIONS) != upright
-
-
 def test_images_that_cannot_be_used_are_refused(
     pair: VersionPair, image: Path, tmp_path: Path
 ) -> None:
@@ -140,9 +119,3 @@ def test_the_table_marks_the_best_and_holds_text_alone() -> None:
                      ("", "0.1000")]  # fmt: skip
     assert "choose different captions" in shown and shown.count("longer than the models read") == 1
     assert "verdict" not in page.score_table(lines[:1], "champion")
-
-
-def test_a_figure_travels_inside_the_page() -> None:
-    shown = page.attention_figure(Image.new("RGB", (40, 20)), 'a "red" cube', "champion")
-    assert 'src="data:image/jpeg;base64,' in shown and 'width="40" height="20"' in shown
-    assert "a &#34;red&#34; cube" in shown and "http" not in shown

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,24 +82,6 @@ def test_what_is_sent(chat: Any, editor: Any, captions: list[EditRequest]) -> No
     assert one["seed"] != other["seed"]
     list(editor(seeded=False).edit(captions[:1]))
     assert "seed" not in chat.seen[-1][2]
-
-
-def test_a_bounded_number_connections(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
-    lock, together, seen = threading.Lock(), threading.Barrier(3, timeout=60), []
-    under_way = Counter[str]()
-
-    def count(turn: Any, number: int, body: dict[str, Any]) -> None:
-        with lock:
-            under_way["now"] += 1
-            seen.append(under_way["now"])
-        together.wait()
-        with lock:
-            under_way["now"] -= 1
-        good(turn, number, body)
-
-    chat.script = count
-    list(editor(connections=3).edit(captions))
-    assert max(seen) == 3
 
 
 def test_a_second_run_asks_nothing(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
@@ -203,12 +184,6 @@ def test_the_key_is_written_nowhere(
     list(own.edit(captions))
     assert SECRET.encode() not in (tmp_path / "answers.sqlite").read_bytes()
     assert SECRET not in str(vars(own))
-
-
-def test_no_key_in_the_environment(editor: Any, captions: list[EditRequest], chat: Any) -> None:
-    with pytest.raises(SettingsError, match=rf"{KEY}\.key_variable: expected .* 'NO_SUCH_KEY'"):
-        list(editor(key_variable="NO_SUCH_KEY").edit(captions))
-    assert chat.seen == []
 
 
 @pytest.mark.parametrize("held", ["schlüssel", "two\nlines"])

@@ -172,14 +172,6 @@ def test_settings_fingerprint(editor: Any, model: Path, tmp_path: Path) -> None:
     assert len({own, *(one.settings_fingerprint for one in changed)}) == 3
 
 
-def test_no_such_model(editor: Any, captions: list[EditRequest], tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=rf"{KEY}\.folder: expected a folder with config"):
-        list(editor(folder=str(tmp_path / "nothing")).edit(captions))
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(SettingsError, match=rf"{KEY}\.folder: cannot load"):
-        list(editor(folder=str(tmp_path)).edit(captions))
-
-
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
 def test_code_of_the_folder_is_not_run(
     model: Path,
