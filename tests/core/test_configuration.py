@@ -71,23 +71,6 @@ def test_missing_value_and_wrong_shape_are_named():
 
 
 @dataclass(frozen=True)
-class Gate:
-    rules: dict[str, Recipe]
-
-
-def test_an_entry_without_its_fields_names_the_nearest_complete_one():
-    given = {"rules": {"retrieval": {"name": "r"}, "retreival": {"schedule": {"steps": 3}}}}
-    with pytest.raises(SettingsError) as error:
-        parse(Gate, given, "gate")
-    expected = "gate.rules.retreival: a new name needs name too; did you mean 'retrieval'?"
-    assert str(error.value) == f"{expected} (known: retrieval)"
-    with pytest.raises(SettingsError, match="new: a new name needs name too"):
-        parse(
-            Gate, {"rules": {"new": {"schedule": {"steps": 3}}, "none": None, "number": 3}}, "gate"
-        )
-
-
-@dataclass(frozen=True)
 class Suite:
     lists: Open[Open[Schedule]] = field(default_factory=dict)
     """By list and model."""

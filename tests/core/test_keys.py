@@ -172,8 +172,6 @@ def refused(configured):
         ({"training": {"optimizer": {"warm": 1}}}, "training.optimizer.warm", ["warmup"]),
         # A right name in the wrong place comes before a near one in the right place.
         ({"rank": 1}, "rank", ["training.lora.rank"]),
-        # A near one elsewhere is better than none.
-        ({"data": {"warmups": 1}}, "data.warmups", ["training.optimizer.warmup"]),
     ],
 )
 def test_unknown_parameter_names_the_nearest(refused, runtime, path, suggestions):

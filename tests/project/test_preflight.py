@@ -245,7 +245,7 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
     assert root.startswith("data.root: there is no folder ")
     assert split.startswith("benchmarks.retrieval.split: 'tset' is no split")
     assert "train, val, test" in split
-    assert language.startswith("language.model: 'no_such_pipeline' is neither")
+    assert language.startswith("language.model: cannot load 'no_such_pipeline'")
     assert model.startswith("model.name: 'ViT-B-23' is unknown; did you mean 'ViT-B-32'?")
 
 

@@ -553,7 +553,7 @@ def test_other_names_are_labels_unless_they_are_close_to_one(parameters):
     with pytest.raises(SettingsError, match=r"^variant: .*'positives33'.*'positives3'"):
         with_variant(plain, "positives33", "coco")
     with pytest.raises(
-        SettingsError, match=r"^variant: 'no_local' is one of fsc_clip, not of clic"
+        SettingsError, match=r"^variant: there is no 'no_local' of clic; fsc_clip has one"
     ):
         with_variant(plain, "no_local", "coco")
 
@@ -635,7 +635,7 @@ def test_of_two_values_of_one_key_the_later_holds(parameters):
     [
         ("openai_b61+lora", r"'openai_b61'.*mean 'openai_b16'"),
         ("openai_b16+mine", r"there is no 'mine' of clic"),
-        ("lora+no_local", r"'no_local' is one of fsc_clip, not of clic"),
+        ("lora+no_local", r"there is no 'no_local' of clic; fsc_clip has one"),
     ],
 )
 def test_a_combination_is_of_named_variants(parameters, name, problem):
@@ -675,7 +675,7 @@ def test_a_null_takes_a_listed_variant_away(parameters):
     plain = parameters("coco")
     listed = {**plain["variants"], "all": {**plain["variants"]["all"], "lora": None}}
     assert "lora" not in variants.named({**plain, "variants": listed}, "clic")
-    with pytest.raises(SettingsError, match=r"^variant: 'lora' is one of fsc_clip, not"):
+    with pytest.raises(SettingsError, match=r"^variant: .* 'lora' of clic; fsc_clip has one"):
         with_variant({**plain, "variants": listed}, "openai_b16+lora", "coco")
 
 

@@ -78,22 +78,16 @@ def plugin_names(group: str) -> tuple[str, ...]:
     return tuple(sorted(points_of(group).names))
 
 
-def plugin_fields(group: str, kind: Any = None) -> Callable[[type[Class]], type[Class]]:
+def plugin_fields(group: str) -> Callable[[type[Class]], type[Class]]:
     """Decorator of a settings class: adds a field for each entry point of a group.
 
-    Args:
-        group: of the entry points; the fields have their names.
-        kind: type of the fields, empty mappings by default; None: each entry point names its
-            settings class.
+    An entry point names the settings class of its field.
 
     Raises:
         ValueError: the class has a field of that name.
     """
 
     def add(cls: type[Class]) -> type[Class]:
-        names = plugin_names(group)
-        if kind is not None:
-            return named_fields(names, kind)(cls)
         for point in points_of(group):
             if point.name in cls.__annotations__:
                 raise ValueError(f"{group}: '{point.name}' is a setting of this package")

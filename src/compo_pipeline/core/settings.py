@@ -184,7 +184,7 @@ def parse(
     try:
         parsed = _adapter(cast(Any, cls)).validate_python(dict(values))
     except pydantic.ValidationError as error:
-        problems = [_describe_error(cls, values, key, each) for each in error.errors()]
+        problems = [_describe_error(cls, key, each) for each in error.errors()]
     else:
         problems = list(_booleans_for_numbers(parsed, values, key))
     if problems:
@@ -271,12 +271,7 @@ def _adapter(cls: type[Any]) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(cast(Any, cls | None), config=pydantic.ConfigDict(extra="forbid"))
 
 
-def _describe_error(
-    cls: type,
-    values: Mapping[str, Any],
-    key: str,
-    problem: Mapping[str, Any],
-) -> tuple[str, str]:
+def _describe_error(cls: type, key: str, problem: Mapping[str, Any]) -> tuple[str, str]:
     """Dotted key and message of one error of a pydantic validation."""
     location = problem["loc"]
     path = _join_key(key, *location)
@@ -290,17 +285,6 @@ def _describe_error(
         hint = replacement(path) or _key_hint(str(location[-1]), known, field_paths(cls, key))
         return path, f"{path}: unknown key{hint} (known: {', '.join(known)})"
     if problem["type"] == "missing":
-        if len(location) > 1 and _is_mapping(type_at(cls, location[:-2])):
-            # The name may be a misspelt one of an entry that has the field.
-            others = value_at(values, _join_key(*location[:-2])) if location[:-2] else values
-            whole = {name: each for name, each in others.items() if isinstance(each, Mapping)}
-            known = [name for name, each in whole.items() if location[-1] in each]
-            hint = nearest(str(location[-2]), known)
-            entry = _join_key(key, *location[:-1])
-            return entry, (
-                f"{entry}: a new name needs {location[-1]} too{hint} "
-                f"(known: {', '.join(known) or 'none'})"
-            )
         return path, f"{path}: {problem['msg']}"
     # YAML has no tuples, and nor does `allowed` of docs/reference/parameters.md.
     message = problem["msg"].replace("valid tuple", "valid list")
@@ -310,16 +294,11 @@ def _describe_error(
 
 
 def _key_hint(name: str, known: Sequence[str], paths: Iterable[str]) -> str:
-    """Hint at the known key that an unknown key may stand for, by equal or similar names."""
-    by_name: dict[str, list[str]] = {}
-    for path in paths:
-        by_name.setdefault(path.rpartition(".")[2], []).append(path)
-    if name in by_name:
-        return f"; did you mean {' or '.join(repr(path) for path in by_name[name][:3])}?"
-    if hint := nearest(name, known):
-        return hint
-    close = difflib.get_close_matches(name, by_name, n=1, cutoff=0.7)
-    return f"; did you mean '{by_name[close[0]][0]}'?" if close else ""
+    """Hint at the key that an unknown key may stand for: of equal name elsewhere, or similar."""
+    elsewhere = [path for path in paths if path.rpartition(".")[2] == name]
+    if elsewhere:
+        return f"; did you mean {' or '.join(map(repr, elsewhere[:3]))}?"
+    return nearest(name, known)
 
 
 def field_paths(cls: Any, prefix: str = "") -> Iterator[str]:

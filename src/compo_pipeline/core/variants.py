@@ -58,12 +58,19 @@ def applied(
             similar one exists, and `--params` give no other values; or what `+` combines is not all
             named.
     """
-    known = named(parameters, parameters["method"])
-    untuned = _untuned(parameters)[-1]
+    method, untuned = parameters["method"], _untuned(parameters)[-1]
+    known = named(parameters, method)
     for part in untuned.split(PLUS):
-        if part not in known and part != environment:
-            labelled = not runtime.keys() <= _NAMES
-            _refuse_unknown(part, {**parameters, "variant": untuned}, labelled=labelled)
+        if part in known or part == environment:
+            continue
+        others = [owner for owner, own in parameters[KEY].items() if (own or {}).get(part)]
+        hint = f"; {', '.join(others)} has one" if others else nearest(part, known)
+        misspelt = hint and part != "default" and runtime.keys() <= _NAMES
+        if misspelt or part != untuned:
+            raise SettingsError(
+                f"variant: there is no '{part}' of {method}{hint} (known: {', '.join(known)}; a "
+                "label of your own stands alone, with the values that it stands for)"
+            )
     explicit, changes = {key for key, _ in leaves(runtime)}, {}
     for key, (value, place) in _values_and_places(parameters).items():
         if key.partition(".")[0] in _SHARED or key in _SHARED_KEYS:
@@ -72,7 +79,7 @@ def applied(
             changes[key] = value
     if changes:
         given = ", ".join(f"{key}={value}" for key, value in changes.items())
-        log.info("Variant '%s' of %s: %s", parameters["variant"], parameters["method"], given)
+        log.info("Variant '%s' of %s: %s", parameters["variant"], method, given)
     return with_values(parameters, changes)
 
 
@@ -131,20 +138,3 @@ def _untuned(parameters: Mapping[str, Any]) -> list[str]:
         if not base or last.partition("-")[0] != TUNED or last in known:
             return names
         names.append(base)
-
-
-def _refuse_unknown(name: str, parameters: Mapping[str, Any], *, labelled: bool) -> None:
-    """Raise an error for an undefined variant in a combination, or one that looks misspelt."""
-    variant, method = str(parameters["variant"]), parameters["method"]
-    combined = name != variant
-    if labelled and not combined:
-        return
-    if others := [owner for owner in parameters[KEY] if (parameters[KEY][owner] or {}).get(name)]:
-        raise SettingsError(f"variant: '{name}' is one of {', '.join(others)}, not of {method}")
-    known = named(parameters, method)
-    hint = nearest(name, known)
-    if combined or (hint and name != "default"):
-        raise SettingsError(
-            f"variant: there is no '{name}' of {method}{hint} (known: {', '.join(known)}; a label "
-            "of your own stands alone, with the values that it stands for)"
-        )

@@ -65,8 +65,9 @@ def load(model: str) -> Language:
                 nlp = spacy.load(model)
     except (OSError, ValueError, ImportError) as error:
         raise SettingsError(
-            f"{_KEY}: cannot load {model!r} ({error}). Give '{SHIPPED}' (shipped), the name of an "
-            "installed spaCy package (pip install ...), or the folder of a spaCy pipeline"
+            f"{_KEY}: cannot load {model!r} ({' '.join(str(error).split())}). Give '{SHIPPED}' "
+            "(shipped), the name of an installed spaCy package (pip install ...), or the folder of "
+            "a spaCy pipeline"
         ) from error
     unused = [name for name in nlp.pipe_names if nlp.get_pipe_meta(name).factory in _UNUSED]
     nlp.disable_pipes(*unused)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib import metadata
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compo_pipeline.core.remote import RemoteError
-from compo_pipeline.core.settings import PlainError, SettingsError, parse, with_values
+from compo_pipeline.core.settings import PlainError, SettingsError, with_values
 from compo_pipeline.core.tables import CARVED, HELD_OUT, splits_of
 from compo_pipeline.data.annotations import check as check_table
 from compo_pipeline.generation.counterfactuals import table
 from compo_pipeline.generation.counterfactuals.registry import CAPTION_EDITORS, IMAGE_GENERATORS
-from compo_pipeline.methods.registry import METHOD_SETTINGS, build, method_type
+from compo_pipeline.methods.registry import METHOD_SETTINGS, build
 from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
 from compo_pipeline.project.settings import (
     PARAMS,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from compo_pipeline.benchmarks.settings import BenchmarksSettings
     from compo_pipeline.data.settings import DataSettings
     from compo_pipeline.generation.counterfactuals.contract import EditorEntry, GeneratorEntry
+    from compo_pipeline.methods.contract import Method
     from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.project.settings import RunSettings
 
@@ -55,6 +55,11 @@ class Run(NamedTuple):
     def writes(self, *entries: str) -> bool:
         """Whether the pipeline makes one of these entries."""
         return not self.pipeline.all_outputs().isdisjoint(entries)
+
+    @property
+    def method(self) -> Method:
+        """The method in use."""
+        return build(self.settings.method, **self.settings.method_settings)
 
     @property
     def generates(self) -> bool:
@@ -438,9 +443,7 @@ def _unfit(
 
 def _view_words(run: Run) -> Iterator[str]:
     if run.reads(f"{METHOD_SETTINGS}.views"):
-        kind: Any = method_type(run.settings.method).views_type
-        key = f"{run.settings.method}.views"
-        yield from _words(parse(kind, run.settings.method_settings["views"], key), key)
+        yield from _words(run.method.view_settings, f"{run.settings.method}.views")
 
 
 def _words(settings: Any, key: str) -> Iterator[str]:
@@ -452,34 +455,19 @@ def _words(settings: Any, key: str) -> Iterator[str]:
 
 
 def _language(run: Run) -> Iterator[str]:
-    """Yield errors for a spaCy pipeline that is not installed, or would run its own code."""
-    from compo_pipeline.language.parsing import SHIPPED, refuse_foreign_code
+    """Yield an error for a spaCy pipeline that cannot be loaded; the shipped one can."""
+    from compo_pipeline.language.parsing import SHIPPED, load_once
 
     model = run.settings.language.model
-    if model == SHIPPED or not run.reads("language.model"):
-        return
-    if Path(model).is_dir():
-        try:
-            refuse_foreign_code(Path(model))
-        except (OSError, ValueError) as error:
-            yield f"language.model: {' '.join(str(error).split())}"
-        return
-    try:
-        metadata.distribution(model)
-    except (metadata.PackageNotFoundError, ValueError):
-        yield (
-            f"language.model: '{model}' is neither installed nor a folder; expected '{SHIPPED}' "
-            "(shipped), an installed spaCy package or the folder of a spaCy pipeline"
-        )
+    if model != SHIPPED and run.reads("language.model"):
+        yield from _refusal(load_once, model)
 
 
 def _annotations(run: Run) -> Iterator[str]:
     """Yield an error if the external table of `views.from_table` lacks needed columns."""
     used = run.settings.views.from_table
-    if run.writes("annotations"):
-        method = build(run.settings.method, **run.settings.method_settings)
-        if contents := annotated_contents(method, used):
-            yield from _refusal(check_table, used, contents, FROM_TABLE)
+    if run.writes("annotations") and (contents := annotated_contents(run.method, used)):
+        yield from _refusal(check_table, used, contents, FROM_TABLE)
 
 
 def _processes(run: Run) -> Iterator[str]:
@@ -503,8 +491,7 @@ def _models(run: Run) -> Iterator[str]:
             from compo_pipeline.models.sources import find_source
             from compo_pipeline.training.optimisation import misfits
 
-            method = build(settings.method, **settings.method_settings)
-            yield from misfits(find_source(settings.model), method, settings.training)
+            yield from misfits(find_source(settings.model), run.method, settings.training)
     if run.reads("model_lists"):
         from compo_pipeline.evaluation.suite import listed_models
         from compo_pipeline.registry.runs import configure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from compo_pipeline.core.plugins import plugin_fields, plugin_names
+from compo_pipeline.core.plugins import named_fields, plugin_names
 from compo_pipeline.core.settings import Section, Share, settings
 from compo_pipeline.generation.chat.settings import EndpointSettings, LocalSettings
 from compo_pipeline.language.alternatives import ReplacementSource
@@ -29,8 +29,8 @@ Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
 
 
 @settings
-@plugin_fields(EDITOR_GROUP, Section)
-@plugin_fields(GENERATOR_GROUP, Section)
+@named_fields(plugin_names(EDITOR_GROUP), Section)
+@named_fields(plugin_names(GENERATOR_GROUP), Section)
 class CounterfactualSettings:
     """Settings of counterfactuals: sentences to edit, caption editor, image generator."""
 
