@@ -170,11 +170,11 @@ def try_version(
     """Serve a page that compares a registered version and its base: captions, attention maps."""
     if alias is not None and version is not None:
         raise click.UsageError("--alias and --version both name a version: give one of them")
-    from compo_pipeline.pages.ui import command
+    from compo_pipeline.pages import try_page
     from compo_pipeline.registry.settings import CHAMPION
 
     settings = _settings(project, env, params)
-    command.run(
+    try_page.run(
         settings.registration,
         settings.tracking,
         settings.model,

@@ -12,7 +12,8 @@ from compo_pipeline.pages.attention_plots import AttentionPanel, render
 
 def panel(base: np.ndarray, tuned: np.ndarray, size: int = 64) -> AttentionPanel:
     """A gray image."""
-    return AttentionPanel("a box", "a.jpg", np.full((size, size, 3), 0.5, np.float32), base, tuned)
+    pixels = np.full((size, size, 3), 0.5, np.float32)
+    return AttentionPanel("a box", "a.jpg", pixels, base, tuned, ("base", "fine-tuned"))
 
 
 def tints(grid: Image.Image) -> dict[str, np.ndarray]:

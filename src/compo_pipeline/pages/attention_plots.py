@@ -53,7 +53,7 @@ class AttentionPanel:
     base: NDArray[np.floating]
     """Attention [G, G] as multiples of uniform attention; likewise `fine_tuned`."""
     fine_tuned: NDArray[np.floating]
-    names: tuple[str, str] = ("base", "fine-tuned")
+    names: tuple[str, str]
     """Names of the two models."""
 
 
@@ -81,17 +81,38 @@ def panels_of(
         except ImageError as error:
             log.warning("%s is not drawn: %s", Path(*place), error)
             continue
-        pixels = base.preprocess(image)
-        before = attend(base, pixels, phrases)
-        after = attend(tuned, tuned.preprocess(image), phrases)
-        shown = pixels.numpy().transpose(1, 2, 0) * np.array(base.std) + np.array(base.mean)
-        # Pixels at the edge that the last patches do not reach are left out.
-        side = before.shape[1]
-        edge = side * (len(shown) // side)
-        shown = shown[:edge, :edge].clip(0, 1)
-        maps = zip(phrases, side**2 * before, side**2 * after, strict=True)
-        panels += [AttentionPanel(phrase, place[1], shown, *both) for phrase, *both in maps]
+        panels += panels_of_image(base, tuned, image, phrases, ("base", "fine-tuned"), place[1])
     return panels
+
+
+def panels_of_image(
+    base: LoadedModel,
+    tuned: LoadedModel,
+    image: Image.Image,
+    phrases: Sequence[str],
+    names: tuple[str, str],
+    name: str = "",
+) -> list[AttentionPanel]:
+    """Attention panels of phrases in one image under two models.
+
+    Args:
+        base: first model.
+        tuned: second model, with the same image tower.
+        image: where the phrases are looked for.
+        phrases: texts, each of which gets a panel.
+        names: of the two models.
+        name: of the image.
+    """
+    pixels = base.preprocess(image)
+    before = attend(base, pixels, phrases)
+    after = attend(tuned, tuned.preprocess(image), phrases)
+    shown = pixels.numpy().transpose(1, 2, 0) * np.array(base.std) + np.array(base.mean)
+    # Pixels at the edge that the last patches do not reach are left out.
+    side = before.shape[1]
+    edge = side * (len(shown) // side)
+    shown = shown[:edge, :edge].clip(0, 1)
+    maps = zip(phrases, side**2 * before, side**2 * after, strict=True)
+    return [AttentionPanel(phrase, name, shown, *both, names) for phrase, *both in maps]
 
 
 def attention_page(name: str, panels: Sequence[AttentionPanel]) -> Page:

@@ -14,10 +14,7 @@ from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.pages.ui import page
-from compo_pipeline.pages.ui.command import draw_examples
-from compo_pipeline.pages.ui.page import PageExample
-from compo_pipeline.pages.ui.version import load_pair
+from compo_pipeline.pages.try_page import draw_examples, load_pair
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.registry.tracking_settings import TrackingSettings
@@ -68,16 +65,11 @@ def test_a_version_is_loaded_beside_its_base(
     loaded = (pair.base.fingerprint, pair.tuned.fingerprint)
     assert loaded == (models[0].fingerprint, models[1].fingerprint)
     assert pair.label == "challenger"
-    assert pair.title == f"tried, version 1: CLIC, fine-tuned from {pair.base.name}"
+    assert pair.name == "tried, version 1"
+    assert pair.origin == f"CLIC, fine-tuned from {pair.base.name}"
     other = ModelSettings(f"local-dir:{folders[1]}")
     with pytest.raises(SettingsError, match="fine-tuned from another model"):
         load_pair(version, "challenger", other, "cpu", SigningSettings())
-
-
-def test_without_gradio_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"pip install -c constraints.txt -e '\.\[ui\]'"):
-        page.require_gradio()
 
 
 @pytest.fixture
@@ -104,13 +96,13 @@ def benchmarks(tmp_path: Path) -> BenchmarksSettings:
 
 
 def test_an_example_of_each_subtask_that_has_one(benchmarks: BenchmarksSettings) -> None:
-    (example,) = draw_examples(benchmarks, 6)
-    file = example.image.name
-    assert example == PageExample(
-        Path(benchmarks.images) / file, (f"right {file}", f"wrong {file}")
+    ((image, captions),) = draw_examples(benchmarks)
+    file = Path(image).name
+    assert (Path(image).parent, captions) == (
+        Path(benchmarks.images),
+        f"right {file}\nwrong {file}",
     )
-    assert draw_examples(benchmarks, 0) == []
-    drawn = {draw_examples(benchmarks, 6, seed)[0].image.name for seed in range(10)}
+    drawn = {next(draw_examples(benchmarks, seed))[0] for seed in range(10)}
     assert len(drawn) == 3
 
 
@@ -118,4 +110,4 @@ def test_a_benchmark_without_files_hides_no_example_of_others(
     benchmarks: BenchmarksSettings,
 ) -> None:
     sets = {"zero_shot": BenchmarkSet(), **benchmarks.sets}
-    assert len(draw_examples(replace(benchmarks, sets=sets), 6)) == 1
+    assert len(list(draw_examples(replace(benchmarks, sets=sets)))) == 1

@@ -13,16 +13,13 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from PIL import Image
 
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.pages.ui import page as layout
-from compo_pipeline.pages.ui.page import PageExample
-from compo_pipeline.pages.ui.version import CaptionScores, VersionPair
+from compo_pipeline.pages.try_page import VersionPair, build
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 
@@ -70,10 +67,10 @@ def project(
 
     tracking.configure(TrackingSettings(), workspace)
     try:
-        tags = version_files(models[1], workspace / "version")
+        tags = version_files(models[1], workspace / "version", method="clic")
         client = mlflow.MlflowClient()
         client.create_registered_model("compo-clip")
-        tags |= {"base_fingerprint": models[0].fingerprint, "method": "clic"}
+        tags |= {"base_fingerprint": models[0].fingerprint}
         sealed(client.create_model_version("compo-clip", str(workspace / "version"), tags=tags))
         client.set_registered_model_alias("compo-clip", "champion", "1")
     finally:
@@ -211,17 +208,14 @@ class Slow:
     told: Event = field(default_factory=Event)
     answered: Event = field(default_factory=Event)
     label: str = "champion"
-    title: str = "compo-clip, version 1"
-    name: str = "compo-clip"
-    version: int = 1
-    method: str = "CLIC"
-    base: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(name="base"))
+    name: str = "compo-clip, version 1"
+    origin: str = "CLIC"
 
-    def scores(self, image: Path, captions: list[str]) -> list[CaptionScores]:
+    def scores(self, image: Image.Image, captions: list[str]) -> str:
         self.asked.set()
         self.told.wait()
         self.answered.set()
-        return [CaptionScores(captions[0], 0.1, 0.2, True, True, False)]
+        return f"<table><tr><td>{captions[0]}</td></tr></table>"
 
 
 def test_no_answer_about_a_former_image(
@@ -233,7 +227,7 @@ def test_no_answer_about_a_former_image(
     port = free_port()
     # The example that it opens with is answered at once.
     slow.told.set()
-    page = layout.build(cast("VersionPair", slow), [PageExample(image, ("another",))])
+    page = build(cast("VersionPair", slow), [[str(image), "another"]])
     for event in (slow.asked, slow.told, slow.answered):
         event.clear()
     page.launch(
