@@ -406,8 +406,7 @@ def test_items_on_which_two_models_differ(
     evaluation = EvaluationSettings(gallery=2)
     given = {"suite": scored[1], "suite_scores": scores, "evaluation": evaluation}
     given |= {"benchmarks": benchmarks, "data": data_of(tmp_path)}
-    (changes,) = run("benchmark", "item_changes", **given)
-    (page,) = run("benchmark", "suite_report", **given, item_changes=changes)
+    changes, page = run("benchmark", "item_changes", "suite_report", **given)
     of_itt = {one.item: one for one in changes if one.metric == "itt"}
     assert {item: one.change for item, one in of_itt.items()} == {
         "0": "broken", "2": "fixed", "3": "fixed"

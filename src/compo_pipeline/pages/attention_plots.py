@@ -112,7 +112,7 @@ def panels_of_image(
     edge = side * (len(shown) // side)
     shown = shown[:edge, :edge].clip(0, 1)
     maps = zip(phrases, side**2 * before, side**2 * after, strict=True)
-    return [AttentionPanel(phrase, name, shown, *both, names) for phrase, *both in maps]
+    return [AttentionPanel(phrase, name, shown, one, two, names) for phrase, one, two in maps]
 
 
 def attention_page(name: str, panels: Sequence[AttentionPanel]) -> Page:

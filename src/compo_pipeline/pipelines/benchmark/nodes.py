@@ -64,36 +64,33 @@ def score_listed(
     return score_suite(items, opened, evaluation, benchmarks, Path(embeddings))
 
 
-def find_changes(
-    suite: Comparison, suite_scores: Sequence[Score], items: Sequence[Subtask]
-) -> list[ItemChange]:
-    """Items that a model of the list gets right and the first one wrong, or the other way."""
-    baseline, *others = suite.models
-    return [
-        change for name in others for change in item_changes(suite_scores, items, (baseline, name))
-    ]
-
-
 def write_report(
     suite: Comparison,
-    changes: Sequence[ItemChange],
+    suite_scores: Sequence[Score],
     items: Sequence[Subtask],
     models: str,
     benchmarks: BenchmarksSettings,
     evaluation: EvaluationSettings,
     site: Site,
-) -> dict[str, str | bytes]:
-    """Page of the models side by side, with items on which they differ, in MLflow too."""
+) -> tuple[list[ItemChange], dict[str, str | bytes]]:
+    """Items that only one of the first and another model gets right, and the page of all models.
+
+    The page shows some of these items, and is in MLflow too.
+    """
+    baseline, *others = suite.models
+    changes = [
+        change for name in others for change in item_changes(suite_scores, items, (baseline, name))
+    ]
     facts = {
         **site.facts("benchmark"),
         "list": models,
         "benchmarks": str(benchmarks.root or "folders of their own"),
         **suite.settings,
     }
-    count = -(-evaluation.gallery // max(1, len(suite.models) - 1))
+    count = -(-evaluation.gallery // max(1, len(others)))
     cards = [*change_cards(items, changes, suite, count)]
     page = suite_page(suite, f"Models of the list {models}", facts, cards)
     show(page, HEADLINES, LEFT_OUT)
     files = page.files(PAGE, MARKDOWN)
     log_figures(f"benchmark-{models}", {"models": models}, by_model(suite.rows), files)
-    return files
+    return changes, files

@@ -36,23 +36,17 @@ def create_pipeline() -> Pipeline:
                 name="score_models",
             ),
             node(
-                nodes.find_changes,
-                inputs=["suite", "suite_scores", "suite_items"],
-                outputs="item_changes",
-                name="find_changes",
-            ),
-            node(
                 nodes.write_report,
                 inputs=[
                     "suite",
-                    "item_changes",
+                    "suite_scores",
                     "suite_items",
                     "params:models",
                     "params:benchmarks",
                     "params:evaluation",
                     "params:site",
                 ],
-                outputs="suite_report",
+                outputs=["item_changes", "suite_report"],
                 name="write_report",
             ),
         ]

@@ -74,65 +74,48 @@ def write_report(
     checkpoint: Path,
     evaluation: EvaluationSettings,
     benchmarks: BenchmarksSettings,
+    foil_settings: FoilSettings,
     site: Site,
-) -> dict[str, str | bytes]:
-    """The run's evaluation report: comparison, items, foils, diagnosis, and facts about the run.
+) -> tuple[dict[str, str | bytes], dict[str, Any]]:
+    """The run's evaluation report and headline figures, which its MLflow run has too; prints them.
+
+    The control's metrics go to its own run.
 
     Raises:
         SettingsError: the review of foils is one of other items.
     """
-    split = benchmarks.foils.split
+    split, rows = benchmarks.foils.split, comparison.rows
     judged = review.draw(foils, split, foils_report["fingerprint"])
     noise = review.noise_by_kind(judged, review.read(foils_review, foils_report, judged))
     pair = comparison.models[BASE].name, comparison.models[FINE_TUNED].name
     changes = item_changes(scores, items, pair)
-    cards = change_cards(items, changes, comparison, evaluation.gallery)
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
-    settings = {key: trained[key] for key in ("objective", "training") if key in trained}
-    return report.files(
+    files = report.files(
         comparison,
-        cards,
+        change_cards(items, changes, comparison, evaluation.gallery),
         training_curves,
         foils_page.sections(comparison, foils_report, split, noise),
         diagnosis,
-        settings,
+        {key: trained[key] for key in ("objective", "training") if key in trained},
         _facts(comparison, run, site, benchmarks.root),
-        _links(site, foils=any(row.benchmark == FOILS for row in comparison.rows)),
+        _links(site, foils=any(row.benchmark == FOILS for row in rows)),
         site,
     )
-
-
-def log_evaluation(
-    written: Path,
-    run: Mapping[str, Any],
-    comparison: Comparison,
-    foils_report: Mapping[str, Any],
-    foils: FoilSettings,
-    benchmarks: BenchmarksSettings,
-) -> dict[str, Any]:
-    """Log metrics, comparison and report to the MLflow run, and print the comparison.
-
-    The control's metrics go to its own run.
-
-    Returns:
-        The headline figures, for DVC.
-    """
-    found, split = comparison, benchmarks.foils.split
     with tracking.adopt(run["run_id"]) as record:
-        record.metrics(run_metrics(found.rows, FINE_TUNED))
-        if CONTROL in found.models:
+        record.metrics(run_metrics(rows, FINE_TUNED))
+        if CONTROL in comparison.models:
             with tracking.adopt(tracking.child_run(record.run_id, CONTROL)) as beside:
-                beside.metrics(run_metrics(found.rows, CONTROL))
+                beside.metrics(run_metrics(rows, CONTROL))
         # Metrics are logged under the benchmarks' names in the code; the tags have their labels.
-        names = sorted({row.benchmark for row in found.rows})
-        record.tags({f"benchmark.{name}": found.benchmarks[name] for name in names})
+        names = sorted({row.benchmark for row in rows})
+        record.tags({f"benchmark.{name}": comparison.benchmarks[name] for name in names})
         record.document(record_json(comparison), "comparison.json")
-        scored = hash_of([(each.items, each.images) for each in found.scored])
+        scored = hash_of([(each.items, each.images) for each in comparison.scored])
         record.dataset("benchmarks", scored, benchmarks.root, "evaluation")
-        record.artefact(written, "report")
-    why = "" if split is None else shortage(foils_report, split, foils)
-    show_comparison(found, coverage_lines(found.rows, why))
-    return headline_figures(found.rows)
+        record.page(files, "report")
+    why = "" if split is None else shortage(foils_report, split, foil_settings)
+    show_comparison(comparison, coverage_lines(rows, why))
+    return files, headline_figures(rows)
 
 
 def _facts(
