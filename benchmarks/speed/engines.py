@@ -34,6 +34,7 @@ from compo_pipeline.core.table_files import Parts, write_rows
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.quality.images import measure
 from compo_pipeline.data.quality.settings import IngestSettings
+from compo_pipeline.generation.counterfactuals.contract import Opening
 from compo_pipeline.generation.counterfactuals.editors.rules import RuleEditor
 from compo_pipeline.generation.counterfactuals.generation import Jobs, Parser, generate
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings, RulesSettings
@@ -108,7 +109,7 @@ def processor_time(rows: Table[Caption], folder: Path) -> dict[str, float]:
     measured = time.process_time() - began
     few = rows[: 2 * PART]
     hashes = pa.chunked_array([["0"] * len(few)])
-    editor = RuleEditor(RulesSettings(), key="counterfactuals.rules", seed=0)
+    editor = RuleEditor(RulesSettings(), "counterfactuals.rules", Opening(0))
     parser = Parser("", partial(parse_by, MODEL))
     settings = CounterfactualSettings()
     jobs = Jobs(Table.of(few, Caption), hashes, settings.sentences)

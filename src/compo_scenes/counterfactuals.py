@@ -26,11 +26,9 @@ from compo_pipeline.core.untrusted import read_json_lines
 from compo_pipeline.generation.counterfactuals.contract import (
     CaptionEditor,
     EditedCaption,
-    EditFailure,
     EditorEntry,
     EditRequest,
     GeneratorEntry,
-    ImageFailure,
     ImageRequest,
     Opening,
 )
@@ -159,23 +157,20 @@ class SceneCounterfactuals:
         """Hash of settings, world and version of scenes."""
         return hash_of(self.name, self._settings, self._world, SCENES)
 
-    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """Yield an edited caption or a failure for each request, in the requests' order."""
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
+        """Yield an edited caption, or why there is none, for each request, in their order."""
         for request in requests:
             found = self.edited(request.sample_id, request.sentence, request.role)
-            if isinstance(found, str):
-                yield EditFailure(found)
-            else:
-                yield EditedCaption(found.text, found.kind)
+            yield found if isinstance(found, str) else EditedCaption(found.text, found.kind)
 
-    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image.Image | ImageFailure]:
-        """Yield a rendered image or a failure for each request, in the requests' order."""
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image.Image | str]:
+        """Yield a rendered image, or why there is none, for each request, in their order."""
         for request in requests:
             edited = self.edited(request.sample_id, request.sentence, request.role)
             if isinstance(edited, str):
-                yield ImageFailure(edited)
+                yield edited
             elif edited.text != request.text:
-                yield ImageFailure(f"these settings give '{edited.text}', not '{request.text}'")
+                yield f"these settings give '{edited.text}', not '{request.text}'"
             else:
                 yield image(edited.scene)
 

@@ -29,6 +29,7 @@ from compo_pipeline.data.images.decoding import ImageError, Limits
 from compo_pipeline.data.quality.images import measure
 from compo_pipeline.data.quality.settings import IngestSettings
 from compo_pipeline.generation.counterfactuals import generation
+from compo_pipeline.generation.counterfactuals.contract import Opening
 from compo_pipeline.generation.counterfactuals.editors.rules import RuleEditor
 from compo_pipeline.generation.counterfactuals.generation import Jobs, Parser, generate
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings, RulesSettings
@@ -146,7 +147,7 @@ def prepared(captions: Table[Caption], folder: Path, engine: PrepareSettings) ->
     }
     assert sorted(found) == ["parses.parquet", "views/epoch=00.parquet", "views/epoch=01.parquet"]
     found["images"] = measure(root, images, IngestSettings(), engine)
-    editor = RuleEditor(RulesSettings(), key="counterfactuals.rules", seed=0)
+    editor = RuleEditor(RulesSettings(), "counterfactuals.rules", Opening(0))
     parser = Parser("p", partial(parse_by, MODEL))
     jobs = Jobs(captions, pa.chunked_array([["0"] * len(captions)]), sentences=1)
     places = root, folder / "state"

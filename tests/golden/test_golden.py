@@ -20,7 +20,7 @@ from compo_pipeline.core.records import Caption, Counterfactual, Parse, Score
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.protocols import verdicts
-from compo_pipeline.generation.counterfactuals.contract import EditedCaption, EditRequest
+from compo_pipeline.generation.counterfactuals.contract import EditedCaption, EditRequest, Opening
 from compo_pipeline.generation.counterfactuals.editors.rules import RuleEditor
 from compo_pipeline.generation.counterfactuals.settings import RulesSettings
 from compo_pipeline.language.parsing import parse_by
@@ -54,7 +54,7 @@ def captions() -> list[Caption]:
 @cache
 def edited() -> dict[str, list[Counterfactual]]:
     """A true and a false edit of every caption's first sentence."""
-    editor = RuleEditor(RulesSettings(), key="counterfactuals.rules", seed=0)
+    editor = RuleEditor(RulesSettings(), "counterfactuals.rules", Opening(0))
     firsts = [parse for parse in parsed() if parse.sentence == 0]
     requests = [
         EditRequest(p.sample_id, 0, role, p.text, p)

@@ -23,7 +23,7 @@ from compo_pipeline.core.provenance import Site
 from compo_pipeline.core.records import Parse
 from compo_pipeline.core.remote import RemoteError
 from compo_pipeline.core.settings import PlainError, SettingsError, masked, parse
-from compo_pipeline.generation.counterfactuals.contract import EditRequest
+from compo_pipeline.generation.counterfactuals.contract import EditRequest, Opening
 from compo_pipeline.generation.counterfactuals.editors.llm import EndpointEditor
 from compo_pipeline.generation.counterfactuals.settings import EditorEndpointSettings
 from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
@@ -200,7 +200,7 @@ def test_an_endpoint_shows_no_secret(
         model="m",
         key_variable="KEY_OF_THE_TEST",
     )
-    editor = EndpointEditor(settings, key="endpoint", seed=0, cache=tmp_path / "answers.sqlite")
+    editor = EndpointEditor(settings, "endpoint", Opening(0, state=tmp_path))
     parsed = Parse("id", 0, "A dog.", (), (), (), (), ())
     with pytest.raises(SettingsError, match=r"at http://\*\*\*@127\.0\.0\.1:1/v1") as caught:
         list(editor.edit([EditRequest("id", 0, "negative", "A dog.", parsed)]))

@@ -21,9 +21,7 @@ from compo_pipeline.core.tables import Table
 from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.generation.counterfactuals.contract import (
     EditedCaption,
-    EditFailure,
     EditRequest,
-    ImageFailure,
     ImageRequest,
 )
 from compo_pipeline.generation.counterfactuals.generation import Jobs, Parser, generate, publish
@@ -70,12 +68,12 @@ class Upper:
     name: str = "upper"
     concurrent: bool = False
 
-    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
         for one in requests:
             assert one.parse.text == one.caption
             self.log.step("text", one.sample_id, one.sentence, one.role)
             if (one.sample_id, one.role) == ("no image", "positive"):
-                yield EditFailure("nothing to say")
+                yield "nothing to say"
             else:
                 yield EditedCaption(f"{one.caption.upper()} {one.role}", "capitals")
 
@@ -88,11 +86,11 @@ class Painter:
     settings_fingerprint: str = "m1"
     name: str = "painter"
 
-    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image.Image | ImageFailure]:
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image.Image | str]:
         for one in requests:
             self.log.step("image", one.sample_id, one.sentence, one.role)
             if one.sample_id == "no image":
-                yield ImageFailure("no paint")
+                yield "no paint"
             else:
                 shade = one.seed % 256
                 yield Image.new("RGB", (8, 6), (shade, 255 - shade, len(one.text)))

@@ -7,7 +7,7 @@ that changes an answer apart from its request.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -40,13 +40,6 @@ class EditedCaption:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class EditFailure:
-    """Failure to edit a caption, with the reason."""
-
-    reason: str
-
-
 class CaptionEditor(Protocol):
     """Interface of caption editors, which make one minimal edit of each given caption."""
 
@@ -62,8 +55,8 @@ class CaptionEditor(Protocol):
     def concurrent(self) -> bool:
         """Whether several processes may edit at once, since no server or model is shared."""
 
-    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """Yield an edited caption or a failure for each request, in the requests' order."""
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
+        """Yield an edited caption, or why there is none, for each request, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +80,6 @@ class ImageRequest:
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFailure:
-    """Failure to generate an image, with the reason."""
-
-    reason: str
-
-
-def real_image(path: Path) -> Image | ImageFailure:
-    """Load the real image of an image request; a failure if it cannot be read."""
-    from compo_pipeline.data.images import decoding
-
-    try:
-        return decoding.load(path.parent, path.name, decoding.Limits(follow_symlinks=True))
-    except decoding.ImageError as error:
-        return ImageFailure(f"the real image: {error}")
-
-
 class ImageGenerator(Protocol):
     """Interface of image generators, which make images of edited captions."""
 
@@ -118,8 +94,8 @@ class ImageGenerator(Protocol):
         Up to rounding.
         """
 
-    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
-        """Yield an RGB image or a failure for each request, in the requests' order."""
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | str]:
+        """Yield an RGB image, or why there is none, for each request, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +105,16 @@ class Opening:
     seed: int
     """`counterfactuals.seed`."""
 
-    captions: Sequence[Caption]
+    captions: Sequence[Caption] = ()
     """The rows whose sentences are edited."""
 
-    root: Path
+    root: Path = Path()
     """Folder of the real images."""
 
-    state: Path
+    state: Path = Path()
     """Folder where the answers of language models are stored."""
 
-    generator_settings: Any
+    generator_settings: Any = field(default_factory=dict)
     """Settings of the generator of the data, an object of its settings class; an empty mapping for
     data that are not generated."""
 
@@ -154,8 +130,8 @@ class EditorEntry:
     """Class of the settings under its name."""
 
     path: str
-    """Import path of the function that opens it: settings, their YAML key (for errors) and an
-    `Opening` to a `CaptionEditor`."""
+    """Import path of the class or function that makes a `CaptionEditor` of settings, their YAML key
+    (for errors) and an `Opening`."""
 
     negatives_setting: str = ""
     """Setting that lists the rules of the negatives; empty for an editor without such a list."""
@@ -175,8 +151,8 @@ class GeneratorEntry:
     """Class of the settings under its name."""
 
     path: str
-    """Import path of the function that opens it: settings, their YAML key, an `Opening` and the
-    opened caption editor to an `ImageGenerator`."""
+    """Import path of the class or function that makes an `ImageGenerator` of settings, their YAML
+    key, an `Opening` and the opened caption editor."""
 
     editor: str | None = None
     """The caption editor whose edits it shows; None: any."""

@@ -33,9 +33,7 @@ from compo_pipeline.core.tables import Table, grouped
 from compo_pipeline.generation.counterfactuals.contract import (
     CaptionEditor,
     EditedCaption,
-    EditFailure,
     EditRequest,
-    ImageFailure,
     ImageGenerator,
     ImageRequest,
     Role,
@@ -222,7 +220,7 @@ def _edit_jobs(
         for job, parse in zip(jobs, parses, strict=True)
     ]
     for answer in editor.edit(requests):
-        yield EditedCaption("", answer.reason) if isinstance(answer, EditFailure) else answer
+        yield EditedCaption("", answer) if isinstance(answer, str) else answer
 
 
 def _as_list(function: Callable[[Any], Iterable[Any]], argument: Any) -> list[Any]:
@@ -260,8 +258,8 @@ class _ImageGeneration:
                     meter.advance()
                 answers = self.generator.generate(list(pending.values())) if pending else ()
                 for path, answer in zip(pending, answers, strict=True):
-                    if isinstance(answer, ImageFailure):
-                        self._failures[path.stem] = answer.reason
+                    if isinstance(answer, str):
+                        self._failures[path.stem] = answer
                     else:
                         save_image(answer, path, self._format)
                     meter.advance()

@@ -34,11 +34,11 @@ from compo_pipeline.generation.counterfactuals.settings import (
 _EDITORS = "compo_pipeline.generation.counterfactuals.editors"
 _TABLE = "compo_pipeline.generation.counterfactuals.table"
 _DIFFUSION = "compo_pipeline.generation.counterfactuals.generators.diffusion"
-RULES = EditorEntry(RulesSettings, f"{_EDITORS}.rules:open_editor", "negatives")
-ENDPOINT = EditorEntry(EditorEndpointSettings, f"{_EDITORS}.llm:open_endpoint")
-TRANSFORMERS = EditorEntry(EditorLocalSettings, f"{_EDITORS}.llm:open_local")
-TABLE = EditorEntry(AnnotationSettings, f"{_TABLE}:open_editor", parses=False)
-TABLE_IMAGES = GeneratorEntry(AnnotationSettings, f"{_TABLE}:open_generator", editor="table")
+RULES = EditorEntry(RulesSettings, f"{_EDITORS}.rules:RuleEditor", "negatives")
+ENDPOINT = EditorEntry(EditorEndpointSettings, f"{_EDITORS}.llm:EndpointEditor")
+TRANSFORMERS = EditorEntry(EditorLocalSettings, f"{_EDITORS}.llm:TransformersEditor")
+TABLE = EditorEntry(AnnotationSettings, f"{_TABLE}:TableEditor", parses=False)
+TABLE_IMAGES = GeneratorEntry(AnnotationSettings, f"{_TABLE}:TableImages", editor="table")
 DIFFUSION = GeneratorEntry(DiffusionSettings, f"{_DIFFUSION}:open_generator")
 
 CAPTION_EDITORS: Registry[EditorEntry] = Registry(
@@ -103,7 +103,7 @@ def open_generator(
 def _open(
     entry: EditorEntry | GeneratorEntry, settings: CounterfactualSettings, name: str, *given: Any
 ) -> object:
-    """Call the function that opens an editor or generator with its own settings."""
+    """Make an editor or generator of its own settings."""
     key = f"{KEY}.{name}"
     own: Any = parse(entry.settings, getattr(settings, name), key)
     return pkgutil.resolve_name(entry.path)(own, key, *given)

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from compo_pipeline.core import seeding
-from compo_pipeline.core.annotations import Annotations, AnnotationSettings
+from compo_pipeline.core.annotations import AnnotationSettings
 from compo_pipeline.core.hashing import file_hash, hash_of
 from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.generation.counterfactuals.contract import (
     CaptionEditor,
     EditedCaption,
-    EditFailure,
     EditRequest,
-    ImageFailure,
     ImageRequest,
     Opening,
 )
@@ -63,13 +61,13 @@ class TableEditor:
     name: ClassVar[str] = NAME
     concurrent: ClassVar[bool] = False
 
-    def __init__(self, settings: AnnotationSettings, annotations: Annotations, seed: int) -> None:
-        self._annotations, self._seed = annotations, seed
+    def __init__(self, settings: AnnotationSettings, _key: str, opening: Opening) -> None:
+        self._annotations, self._seed = opening.annotations, opening.seed
         content = file_hash(Path(str(settings.file)))
-        self.settings_fingerprint = hash_of(self.name, settings, seed, content)
+        self.settings_fingerprint = hash_of(self.name, settings, opening.seed, content)
 
-    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """Yield the table's edit of each caption, or a failure if the table has no edit of it."""
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
+        """Yield the table's edit of each caption, or why the table has none."""
         for request in requests:
             place = (request.sample_id, request.sentence)
             found = self._annotations.of_sentence(*place)
@@ -82,9 +80,9 @@ class TableEditor:
                 draws = seeding.rng(self._seed, self.name, *place, request.role)
                 yield EditedCaption(*draws.choice(texts))
             elif found:
-                yield EditFailure(f"its record in the table has no {request.role}")
+                yield f"its record in the table has no {request.role}"
             else:
-                yield EditFailure("the table has no record of it")
+                yield "the table has no record of it"
 
 
 class TableImages:
@@ -93,24 +91,24 @@ class TableImages:
     name: ClassVar[str] = NAME
 
     def __init__(
-        self, settings: AnnotationSettings, annotations: Annotations, editor: CaptionEditor
+        self, settings: AnnotationSettings, _key: str, opening: Opening, editor: CaptionEditor
     ) -> None:
-        self._folder, self._annotations = Path(settings.images), annotations
+        self._folder, self._annotations = Path(settings.images), opening.annotations
         self.settings_fingerprint = editor.settings_fingerprint
 
-    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
-        """Yield the table's image for each text, or a failure if it is missing or damaged."""
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | str]:
+        """Yield the table's image for each text, or why there is none."""
         from compo_pipeline.data.images import decoding
 
         for request in requests:
             path = self._image_path(request)
             if path is None:
-                yield ImageFailure(f"the table names no image of this {request.role}")
+                yield f"the table names no image of this {request.role}"
                 continue
             try:
                 yield decoding.load(self._folder, path, decoding.Limits())
             except decoding.ImageError as error:
-                yield ImageFailure(f"{path} below {self._folder} ({TABLE_KEY}.images): {error}")
+                yield f"{path} below {self._folder} ({TABLE_KEY}.images): {error}"
 
     def _image_path(self, request: ImageRequest) -> str | None:
         """Path of the image that the table names for a request's text; None if there is no path."""
@@ -123,15 +121,3 @@ class TableImages:
                 if text == request.text and path:
                     return path
         return None
-
-
-def open_editor(settings: AnnotationSettings, key: str, opening: Opening) -> TableEditor:
-    """Create the caption editor `table` from its settings."""
-    return TableEditor(settings, opening.annotations, opening.seed)
-
-
-def open_generator(
-    settings: AnnotationSettings, key: str, opening: Opening, editor: CaptionEditor
-) -> TableImages:
-    """Create the image generator `table` from its settings."""
-    return TableImages(settings, opening.annotations, editor)

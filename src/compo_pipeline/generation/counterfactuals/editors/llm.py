@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 from compo_pipeline.core import seeding
@@ -21,7 +20,6 @@ from compo_pipeline.generation.chat.endpoint import Ask, Endpoint, NoAnswer, req
 from compo_pipeline.generation.chat.local import LocalModel, is_cut
 from compo_pipeline.generation.counterfactuals.contract import (
     EditedCaption,
-    EditFailure,
     EditRequest,
     Opening,
     Role,
@@ -100,8 +98,8 @@ def attempt_seed(seed: int, request: EditRequest, attempt: int) -> int:
     return seeding.digest(seed, request.caption, request.role, attempt) % SEEDS
 
 
-def check_answer(request: EditRequest, answer: Answer, attempt: int) -> EditedCaption | EditFailure:
-    """The edited caption in a model's answer, or a failure if the answer is rejected.
+def check_answer(request: EditRequest, answer: Answer, attempt: int) -> EditedCaption | str:
+    """The edited caption in a model's answer, or why the answer is rejected.
 
     Attempts are counted from 0.
     """
@@ -110,41 +108,35 @@ def check_answer(request: EditRequest, answer: Answer, attempt: int) -> EditedCa
     if not refused:
         return EditedCaption(text, f"attempt {attempt + 1}")
     asked = "asked once" if attempt == 0 else f"asked {attempt + 1} times"
-    return EditFailure(f"{asked}; the last answer was refused: {refused} ({text[:200]!r})")
+    return f"{asked}; the last answer was refused: {refused} ({text[:200]!r})"
 
 
 class EndpointEditor:
-    """Caption editor that asks a language model on a server, and stores each answer.
-
-    The arguments are those of `Endpoint`.
-    """
+    """Caption editor that asks a language model on a server, and stores each answer."""
 
     name: ClassVar[str] = "endpoint"
     concurrent: ClassVar[bool] = False
 
-    def __init__(
-        self, settings: EditorEndpointSettings, *, key: str, seed: int, cache: Path
-    ) -> None:
-        self._settings, self._seed = settings, seed
-        self._endpoint = Endpoint(settings, key=key, seed=seed, cache=cache)
+    def __init__(self, settings: EditorEndpointSettings, key: str, opening: Opening) -> None:
+        self._settings, self._seed = settings, opening.seed
+        cache = opening.state / "endpoint.sqlite"
+        self._endpoint = Endpoint(settings, key=key, seed=self._seed, cache=cache)
         # Without server address and retries, which change no text.
         own = (settings.model, settings.temperature, settings.max_tokens, settings.seeded)
         parameters = (*own, dict(settings.more))
-        self.settings_fingerprint = hash_of(self.name, parameters, settings.attempts, seed, PROMPTS)
+        sampling = settings.attempts, self._seed
+        self.settings_fingerprint = hash_of(self.name, parameters, *sampling, PROMPTS)
 
-    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """Yield an edited caption or a failure for each request, in the requests' order.
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
+        """Yield an edited caption, or why there is none, for each request, in their order.
 
         Raises:
             SettingsError: as of `Endpoint.each`.
         """
         for result in self._endpoint.each(self._edit_one, requests):
-            if isinstance(result, NoAnswer):
-                yield EditFailure(str(result))
-            else:
-                yield result
+            yield str(result) if isinstance(result, NoAnswer) else result
 
-    def _edit_one(self, ask: Ask, request: EditRequest) -> EditedCaption | EditFailure:
+    def _edit_one(self, ask: Ask, request: EditRequest) -> EditedCaption | str:
         """Edit one caption: ask the model until an answer passes the checks."""
         own = self._settings
         for attempt in range(own.attempts):
@@ -166,10 +158,10 @@ class TransformersEditor:
     name: ClassVar[str] = "transformers"
     concurrent: ClassVar[bool] = False
 
-    def __init__(self, settings: EditorLocalSettings, *, key: str, seed: int, cache: Path) -> None:
+    def __init__(self, settings: EditorLocalSettings, key: str, opening: Opening) -> None:
         self._settings = settings
         self._local = LocalModel(settings, key, MODEL, "AutoModelForCausalLM", "AutoTokenizer")
-        self._store = KeyValueStore(cache, Answer)
+        self._store = KeyValueStore(opening.state / "transformers.sqlite", Answer)
 
     @cached_property
     def settings_fingerprint(self) -> str:
@@ -177,8 +169,8 @@ class TransformersEditor:
         parameters = (self._settings.max_tokens, self._settings.dtype)
         return hash_of(self.name, parameters, self._local.fingerprint, PROMPTS)
 
-    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """Yield an edited caption or a failure for each request, in order, batch by batch.
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
+        """Yield an edited caption, or why there is none, for each request, in their order.
 
         The model is loaded for the first answer that is not stored.
 
@@ -236,15 +228,3 @@ def _decode(tokens: list[int], tokenizer: Any, full: bool) -> Answer:
         return Answer(text, full)
     first, *more = text.lstrip().split("\n", 1)
     return Answer(first, full and not more)
-
-
-def open_endpoint(settings: EditorEndpointSettings, key: str, opening: Opening) -> EndpointEditor:
-    """Create the caption editor `endpoint` from its settings."""
-    cache = opening.state / "endpoint.sqlite"
-    return EndpointEditor(settings, key=key, seed=opening.seed, cache=cache)
-
-
-def open_local(settings: EditorLocalSettings, key: str, opening: Opening) -> TransformersEditor:
-    """Create the caption editor `transformers` from its settings."""
-    cache = opening.state / "transformers.sqlite"
-    return TransformersEditor(settings, key=key, seed=opening.seed, cache=cache)

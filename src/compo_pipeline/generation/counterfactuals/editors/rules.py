@@ -9,12 +9,7 @@ from typing import ClassVar
 
 from compo_pipeline.core import seeding
 from compo_pipeline.core.hashing import hash_of
-from compo_pipeline.generation.counterfactuals.contract import (
-    EditedCaption,
-    EditFailure,
-    EditRequest,
-    Opening,
-)
+from compo_pipeline.generation.counterfactuals.contract import EditedCaption, EditRequest, Opening
 from compo_pipeline.generation.counterfactuals.editors.checks import reason_to_reject
 from compo_pipeline.generation.counterfactuals.settings import Rule, RulesSettings
 from compo_pipeline.language.editing import Generated, Generator
@@ -38,8 +33,8 @@ class RuleEditor:
     name: ClassVar[str] = "rules"
     concurrent: ClassVar[bool] = True
 
-    def __init__(self, settings: RulesSettings, *, key: str, seed: int) -> None:
-        self._settings, self._key, self._seed = settings, key, seed
+    def __init__(self, settings: RulesSettings, key: str, opening: Opening) -> None:
+        self._settings, self._key, self._seed = settings, key, opening.seed
 
     @cached_property
     def settings_fingerprint(self) -> str:
@@ -47,7 +42,7 @@ class RuleEditor:
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
         return hash_of(self.name, self._settings, self._seed, lexicon, RULES)
 
-    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
         """Yield, for each caption, the first text by the rules that passes the checks.
 
         Raises:
@@ -74,8 +69,8 @@ class RuleEditor:
 
     def _edit_one(
         self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random
-    ) -> EditedCaption | EditFailure:
-        """First draft of an edit that passes the checks, or a failure."""
+    ) -> EditedCaption | str:
+        """First draft of an edit that passes the checks, or why none does."""
         reason = _NOTHING
         for draft in self._drafts(request, rules, rng):
             refused = reason_to_reject(request, draft.text)
@@ -83,7 +78,7 @@ class RuleEditor:
                 words = " > ".join(draft.words)
                 return EditedCaption(draft.text, f"{draft.generator}, {draft.category}: {words}")
             reason = f"the last draft was refused: {refused} ({draft.text!r})"
-        return EditFailure(reason)
+        return reason
 
     def _drafts(
         self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random
@@ -101,8 +96,3 @@ class RuleEditor:
                 if draft is None:
                     break
                 yield draft
-
-
-def open_editor(settings: RulesSettings, key: str, opening: Opening) -> RuleEditor:
-    """Create the caption editor `rules` from its settings."""
-    return RuleEditor(settings, key=key, seed=opening.seed)

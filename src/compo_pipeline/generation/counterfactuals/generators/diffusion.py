@@ -20,16 +20,10 @@ from compo_pipeline.core.hashing import files_hash, folder_hash, hash_of
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.tables import grouped
-from compo_pipeline.data.images import vgg
+from compo_pipeline.data.images import decoding, vgg
 from compo_pipeline.data.images.injection import has_padding, inject
 from compo_pipeline.data.images.style import adain
-from compo_pipeline.generation.counterfactuals.contract import (
-    CaptionEditor,
-    ImageFailure,
-    ImageRequest,
-    Opening,
-    real_image,
-)
+from compo_pipeline.generation.counterfactuals.contract import CaptionEditor, ImageRequest, Opening
 from compo_pipeline.generation.counterfactuals.generators import loading
 from compo_pipeline.generation.counterfactuals.generators.loading import KEY
 from compo_pipeline.generation.counterfactuals.settings import DiffusionSettings
@@ -86,8 +80,8 @@ class DiffusionGenerator:
             style |= {"vgg": files_hash(files), "decoder": None}
         return hash_of(self.name, values)
 
-    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
-        """Yield an image for each request, in order; a failure if the real image is unreadable.
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | str]:
+        """Yield an image for each request, in order; if the real image is unreadable, why it is.
 
         Raises:
             SettingsError: the model cannot be loaded, its parts do not fit together, or a batch
@@ -95,15 +89,15 @@ class DiffusionGenerator:
         """
         self._full = 0
         for some in grouped(requests, self._settings.batch):
-            reals = [real_image(request.image) for request in some]
+            reals = [_real_image(request.image) for request in some]
             pairs = zip(some, reals, strict=True)
-            wanted = [(one, real) for one, real in pairs if not isinstance(real, ImageFailure)]
+            wanted = [(one, real) for one, real in pairs if not isinstance(real, str)]
             images = iter(self._generate_batch(wanted) if wanted else ())
             for real in reals:
-                if isinstance(real, ImageFailure):
+                if isinstance(real, str):
                     yield real
                 else:
-                    yield next(images) or ImageFailure(f"not finite; see {KEY}.precision")
+                    yield next(images) or f"not finite; see {KEY}.precision"
         if self._full:
             log.warning(
                 "%d of %d prompts fill the text encoder and took no features of their images.",
@@ -219,6 +213,14 @@ class DiffusionGenerator:
     @cached_property
     def _folders(self) -> loading.ModelFolders:
         return loading.model_folders(self._settings)
+
+
+def _real_image(path: Path) -> Image | str:
+    """Real image of a request; why it cannot be read if it cannot."""
+    try:
+        return decoding.load(path.parent, path.name, decoding.Limits(follow_symlinks=True))
+    except decoding.ImageError as error:
+        return f"the real image: {error}"
 
 
 @contextmanager

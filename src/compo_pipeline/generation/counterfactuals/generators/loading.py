@@ -6,7 +6,6 @@ Nothing loaded may run code: weights are safetensors, classes those of diffusers
 
 from __future__ import annotations
 
-import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,7 +97,7 @@ def _download(name: str, key: str) -> Path:
 def missing_file(folder: Path) -> str:
     """Name of the first file that a pipeline or CLIP folder lacks; empty if it is complete."""
     if (folder / _INDEX).is_file():
-        index = _read_json(folder / _INDEX)
+        index = foreign.read_object(folder / _INDEX)
         second = ["text_encoder_2"] if "text_encoder_2" in index else []
         towers = [folder / name for name in [*_WEIGHTS, *second]]
     else:
@@ -153,7 +152,7 @@ def _check_pipeline(folder: Path) -> str:
     """Raise an error if a pipeline's folder cannot be used; returns the pipeline class's name."""
     if not (folder / _INDEX).is_file():
         raise SettingsError(f"{KEY}.model: '{folder}' is no pipeline, it has no {_INDEX}")
-    index = _read_json(folder / _INDEX)
+    index = foreign.read_object(folder / _INDEX)
     kind = index.get("_class_name")
     if kind not in _KINDS:
         raise SettingsError(
@@ -161,18 +160,18 @@ def _check_pipeline(folder: Path) -> str:
         )
     if lack := missing_file(folder):
         raise SettingsError(f"{KEY}.model: '{folder}' has no {lack}")
-    foreign = {
+    others = {
         name: part[0]
         for name, part in index.items()
         if isinstance(part, list) and name != "safety_checker"  # which is not loaded
         if part[0] not in (None, *_LIBRARIES)
     }
-    if foreign:
+    if others:
         raise SettingsError(
-            f"{KEY}.model: '{folder}' wants code of its own ({foreign}), which is not run; "
+            f"{KEY}.model: '{folder}' wants code of its own ({others}), which is not run; "
             f"expected parts of {' and '.join(_LIBRARIES)} alone"
         )
-    if _read_json(folder / "vae" / "config.json").get("latents_mean") is not None:
+    if foreign.read_object(folder / "vae" / "config.json").get("latents_mean") is not None:
         raise SettingsError(
             f"{KEY}.model: the VAE of '{folder}' shifts its latents (latents_mean), which is not "
             "supported; choose another model"
@@ -184,7 +183,7 @@ def _check_embedding_width(pipeline: Path, tower: Path) -> None:
     """Raise an error unless image embeddings are as wide as the prompt's token embeddings."""
     from transformers import CLIPTextConfig, CLIPVisionConfig
 
-    kind = _read_json(tower / "config.json").get("model_type")
+    kind = foreign.read_object(tower / "config.json").get("model_type")
     if kind not in ("clip", "clip_vision_model"):
         raise SettingsError(
             f"{KEY}.vision: '{tower}' is a '{kind}', expected a CLIP, {_OR_NO_INJECTION}"
@@ -207,7 +206,7 @@ def load_pipeline(folder: Path, dtype: torch.dtype, device: str) -> Any:
     import diffusers
     import torch
 
-    kind = getattr(diffusers, _read_json(folder / _INDEX)["_class_name"])
+    kind = getattr(diffusers, foreign.read_object(folder / _INDEX)["_class_name"])
     unwanted: dict[str, Any] = {"image_encoder": None, "feature_extractor": None}
     if kind.__name__ in _ONE_ENCODER:
         unwanted |= {"safety_checker": None, "requires_safety_checker": False}
@@ -255,12 +254,3 @@ def _from_pretrained(kind: Any, folder: Path, key: str, **how: Any) -> Any:
         return kind.from_pretrained(folder, **safe, **how)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise SettingsError(f"{KEY}.{key}: '{folder}' cannot be loaded ({error})") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object."""
-    try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SettingsError(f"{KEY}: '{path}' is no JSON ({error})") from error
-    return values
