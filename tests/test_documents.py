@@ -12,9 +12,10 @@ FIGURE = "<!-- figure: seeds_fp32 > rows > sugar_crepe/accuracy/add_att > vs_bas
 
 
 @pytest.fixture
-def documents(project: Path) -> ModuleType:
+def documents(project: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script that writes the figures."""
     file = project / "benchmarks" / "documents.py"
+    monkeypatch.syspath_prepend(file.parent)
     spec = importlib.util.spec_from_file_location("documents", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

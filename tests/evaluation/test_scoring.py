@@ -165,7 +165,7 @@ def test_the_names_of_figures_are_told_without_a_model(embedded: Build) -> None:
         Subtask("zero_shot", "few", ("zero_shot",), Path(), classified, ("a", "b"), ("a {}",)),
         Subtask("none", "none", ("image_to_text",), Path(), ()),
     ]
-    images = {f"{n}.jpg": [n + 1.0, 1.0] for n in range(3)}
+    images = {f"./{n}.jpg": [n + 1.0, 1.0] for n in range(3)}
     texts = {name: [1.0, n] for n, name in enumerate(("a", "b", "c", "a a", "a b"))}
     model = embedded(images, texts)
     expected = metric_values(score_model(tasks, model, "m").rows)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from compo_pipeline.core.records import Parse
+from compo_pipeline.core.sentences import bare
 from compo_pipeline.language.editing import (
     Edit,
     apply_edits,
-    bare,
     copy_capitals,
     exchange_edits,
     indefinite_article,

@@ -7,11 +7,14 @@ import pytest
 from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
+from spacy.util import load_config
+from thinc.api import Config
 
 from compo_pipeline.core.files import causes
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.language.parsing import load
+from compo_scenes.language_model import compo_en
 from compo_scenes.pipelines.shipped import create_pipeline
 from compo_scenes.settings import LanguageModelSettings
 
@@ -38,10 +41,10 @@ def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def catalog(root: Path, folder: Path) -> DataCatalog:
-    """The pipeline's datasets, two steps of training, everything under one folder."""
+    """The pipeline's datasets, everything under one folder."""
     parameters: dict[str, Any] = {
         "params:language_model.treebank": str(root),
-        "params:language_model": LanguageModelSettings(steps=2),
+        "params:language_model": LanguageModelSettings(),
     }
     return DataCatalog(
         {
@@ -55,7 +58,14 @@ def catalog(root: Path, folder: Path) -> DataCatalog:
 
 
 @pytest.mark.slow
-def test_a_treebank_becomes_a_pipeline_with_its_accuracy(treebank: Path, tmp_path: Path) -> None:
+def test_a_treebank_becomes_a_pipeline_with_its_accuracy(
+    treebank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(path: Path, overrides: dict[str, Any]) -> Config:
+        short = {"training.max_steps": 2, "training.eval_frequency": 1}
+        return load_config(path, {**overrides, **short})
+
+    monkeypatch.setattr(compo_en, "load_config", read)
     datasets = catalog(treebank, tmp_path)
     SequentialRunner().run(PARSER, datasets)
     nlp = load(str(tmp_path / "pipeline"))

@@ -160,7 +160,6 @@ def test_the_store_holds_no_secret() -> None:
 def errors(tmp_path: Path) -> Iterator[Callable[[], Any]]:
     for url in URLS:
         yield lambda url=url: parse(TrackingSettings, {"uri": {"url": url}}, "tracking")
-        yield lambda url=url: parse(TrackingSettings, {"uri": url + "\0"}, "tracking")
         yield lambda url=url: parse(
             EditorEndpointSettings, {"url": url[5:], "model": "m"}, "endpoint"
         )

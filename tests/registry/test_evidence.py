@@ -380,4 +380,4 @@ def test_with_keys_evidence_must_be_the_signed_one(
     better = {"similarities": (0.3, 0.2, 0.1), "correct": True}
     rows_become(challenger, lambda row: replace(row, **better) if row.model == "version" else row)
     (check,) = promote(challenger.name, "challenger", settings, public).checks
-    assert check.rule == "files" and "model.sig" in check.finding
+    assert check.rule == "files" and "evidence/scores.parquet" in check.finding

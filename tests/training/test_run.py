@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from tests.training.states import steps_done
 
 from compo_pipeline.core import remote
-from compo_pipeline.core import settings as urls
+from compo_pipeline.core import remote_settings as urls
 from compo_pipeline.core.records import Caption, to_table
 from compo_pipeline.data.images.decoding import ImageError
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective

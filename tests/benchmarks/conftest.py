@@ -1,0 +1,5 @@
+"""The small worlds of the evaluation's tests."""
+
+from tests.evaluation.conftest import embedded
+
+__all__ = ["embedded"]
