@@ -277,14 +277,16 @@ def ways(method: Method, data: Data, views: Path, steps: int) -> tuple[dict[str,
 
     plain = batches(None)
     images, started = plain.images(), time.process_time()
-    features = embed(
-        images,
+    tensors = embed(
+        [*images.values()],
         loaded_for(method),
         plain.preprocessor,
         compute=COMPUTE,
         workers=0,
         patches=method.uses_patches,
     )
+    rows = {name: row for row, name in enumerate(images)}
+    features = Features(rows, tensors["values"], tensors.get("patches"))
     seconds = (time.process_time() - started) / len(images)
     # Halves of composites are not remembered from step to step.
     plain.preprocessor._cached_half = plain.preprocessor._read_half

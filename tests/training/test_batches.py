@@ -31,7 +31,6 @@ from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.views import EpochViews, from_table, single_view
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training.batches import Batches, deal
-from compo_pipeline.training.images import ImageRows, keys_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.settings import CurriculumSettings
 
@@ -240,7 +239,7 @@ def test_images_of_a_run_are_those_its_steps_show(
     world: Any, views: Path, tiny: LoadedModel
 ) -> None:
     batches = make(world, views, tiny, method=CLIC)
-    images = batches.images()
+    images = batches.images().values()
     needed = [CLIC.images(row, step)[0] for step in range(9) for row in batches.examples(step)]
     assert list(images) == list(dict.fromkeys(needed)) and len(needed) > len(images)
 
@@ -251,17 +250,7 @@ def test_images_of_a_run_come_once_and_further_ones_last(
     batches = make(world, views, tiny)
     there, new = ImageInput((world.captions[3].image,)), ImageInput(("further.png",))
     images = batches.images([there, new, new])
-    assert list(images) == [*batches.images(), new] and list(images[-2:])[1] == new
-    assert images.keys.tolist() == keys_of(images).tolist()
-    # Worker processes of a training on several processes are spawned.
-    assert list(ForkingPickler.loads(ForkingPickler.dumps(images))) == list(images)
-    rows = ImageRows(images.keys[:5])
-    assert rows.rows_of(images[2:4]).tolist() == [2, 3] and rows.keys.tolist() == list(
-        images.keys[:5]
-    )
-    assert list(images.without(rows)) == list(images)[5:]
-    with pytest.raises(KeyError, match="further"):
-        rows.rows_of(images[-1:])
+    assert [*images.values()] == [*batches.images().values(), new]
 
 
 @pytest.mark.parametrize(
@@ -302,10 +291,7 @@ def test_memory_of_a_row(
         )
         sent = len(ForkingPickler.dumps(batches))
         tracemalloc.reset_peak()  # the tokenizer's vocabulary was sent
-        images = batches.images()
-        assert count <= len(images) <= 2 * count
-        preprocessor.rows = ImageRows(images.keys)
-        batches[len(batches) - 1]
+        batches.examples(len(batches) - 1)
         gc.collect()
         last, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()

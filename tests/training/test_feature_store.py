@@ -16,8 +16,6 @@ from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipVi
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import features
-from compo_pipeline.training.features import Features
-from compo_pipeline.training.images import Images
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Job, store_features, train
 
@@ -39,7 +37,7 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images were embedded, call by call."""
     calls, embed = [], features.embed
 
-    def counting(images: Images, *given: Any, **named: Any) -> Features:
+    def counting(images: Any, *given: Any, **named: Any) -> dict[str, torch.Tensor]:
         calls.append(len(images))
         return embed(images, *given, **named)
 

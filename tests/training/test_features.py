@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,55 +13,52 @@ from compo_pipeline.models.encoding import encode_images
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training import features
 from compo_pipeline.training.features import embed
-from compo_pipeline.training.images import Images, keys_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def images(world: Any) -> Images:
+def images(world: Any) -> list[ImageInput]:
     names = [row.image for row in world.captions]
     joined = [ImageInput((names[i], names[i + 1]), "vertical") for i in range(0, 8, 2)]
-    shown = [*joined, *(ImageInput((name,)) for name in names)]
-    return Images(keys_of(shown), np.arange(len(shown)), shown.__getitem__)
+    return [*joined, *(ImageInput((name,)) for name in names)]
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("bf16", 2e-2)])
 def test_kept_features_are_fresh_ones(
-    tiny: LoadedModel, world: Any, images: Images, precision: Any, tolerance: float
+    tiny: LoadedModel, world: Any, images: list[ImageInput], precision: Any, tolerance: float
 ) -> None:
     reader = ModelPreprocessor(tiny, world.root)
     tiny.model.train()
     embedded = embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0)
     with torch.no_grad():
         fresh = encode_images(tiny.model.eval(), reader.images(images))
-    assert embedded.values.dtype == torch.float32 and not embedded.values.requires_grad
-    assert embedded.rows.rows_of(images).tolist() == list(range(16))
-    torch.testing.assert_close(embedded.values, fresh, atol=tolerance, rtol=0)
-    torch.testing.assert_close(embedded.values.norm(dim=1), torch.ones(16))
+    values = embedded["values"]
+    assert values.dtype == torch.float32 and not values.requires_grad
+    torch.testing.assert_close(values, fresh, atol=tolerance, rtol=0)
+    torch.testing.assert_close(values.norm(dim=1), torch.ones(16))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_features_do_not_hang_on_the_images_beside(
     tiny: LoadedModel,
     world: Any,
-    images: Images,
+    images: list[ImageInput],
     precision: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(features, "BATCH", 7)
     reader = ModelPreprocessor(tiny, world.root)
     together = embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0)
-    for some in (images[5:], images[::-2], images[3:4]):
-        apart = embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0)
-        rows = together.rows.rows_of(some)
-        assert torch.equal(apart.values, together.values[rows])
+    for some in (slice(5, None), slice(None, None, -2), slice(3, 4)):
+        apart = embed(images[some], tiny, reader, compute=Compute(CPU, precision), workers=0)
+        assert torch.equal(apart["values"], together["values"][range(16)[some]])
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_patch_tokens_are_kept_beside_the_same_embeddings(
-    tiny: LoadedModel, world: Any, images: Images, precision: Any
+    tiny: LoadedModel, world: Any, images: list[ImageInput], precision: Any
 ) -> None:
     """To the bit: a control that is resumed alone embeds without patches what its method's run
     embedded with them.
@@ -72,30 +68,28 @@ def test_patch_tokens_are_kept_beside_the_same_embeddings(
         embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0, patches=patches)
         for patches in (False, True)
     )
-    assert plain.patches is None and dense.patches is not None
-    assert torch.equal(plain.values, dense.values)
-    assert dense.patches.shape == (16, 4, 16)
+    assert plain.keys() == {"values"} and torch.equal(plain["values"], dense["values"])
+    assert dense["patches"].shape == (16, 4, 16)
     with torch.no_grad(), Compute(CPU, precision).autocast():
         fresh = encode_images_densely(tiny.model.eval(), reader.images(images), tiny.name)
-    torch.testing.assert_close(dense.patches.float(), fresh.patches, atol=2e-2, rtol=0)
+    torch.testing.assert_close(dense["patches"].float(), fresh.patches, atol=2e-2, rtol=0)
     halves = [
         embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0, patches=True)
         for some in (images[:5], images[5:])
     ]
-    joined = features.NOTHING.join(halves[0]).join(halves[1])
-    assert joined.patches is not None and torch.equal(joined.patches, dense.patches)
+    assert torch.equal(torch.cat([half["patches"] for half in halves]), dense["patches"])
 
 
 def test_features_that_do_not_fit_are_refused(
-    tiny: LoadedModel, world: Any, images: Images, monkeypatch: pytest.MonkeyPatch
+    tiny: LoadedModel, world: Any, images: list[ImageInput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixteen images of 16 numbers, 4 patches of 16 numbers each: 64 + 256 bytes in float32."""
     reader = ModelPreprocessor(tiny, world.root)
 
-    def embedded(free: int) -> features.Features:
+    def embedded(free: int) -> dict[str, torch.Tensor]:
         monkeypatch.setattr(features, "_free_bytes", lambda device: free)
         return embed(images, tiny, reader, compute=Compute(CPU, "fp32"), workers=0, patches=True)
 
-    assert len(embedded(2 * 16 * 320).rows) == 16
+    assert len(embedded(2 * 16 * 320)["values"]) == 16
     with pytest.raises(SettingsError, match="cache_features: the features of 16 images take"):
         embedded(2 * 16 * 320 - 1)

@@ -427,7 +427,9 @@ def test_features_of_a_frozen_tower_train_the_same(
     other = load(tiny_clip)
     reader = ModelPreprocessor(other, world.root)
     batches = Batches(world.captions, views, CLIC, reader, batch_size=4, epochs=2, seed=0)
-    kept = embed(batches.images(), other, reader, compute=Compute(CPU, "fp32"), workers=0)
+    images = batches.images()
+    values = embed([*images.values()], other, reader, compute=Compute(CPU, "fp32"), workers=0)
+    kept = Features({name: row for row, name in enumerate(images)}, **values)
     other.model.visual.forward = None  # whoever calls the tower now fails
     cached = run(other, features=kept, state=tmp_path / "cached.safetensors")
     for one, two in zip(fresh.curve, cached.curve, strict=True):

@@ -108,7 +108,7 @@ def test_a_batch_is_the_same_each_time_and_trains_the_method_s_towers_alone(
     assert all(torch.equal(one, other) for one, other in zip(batch, again.batch, strict=True))
     assert counts == again.counts and counts["rows"] == 4
     shown = {image for row in batches.examples(0) for image in method.images(row, 0)}
-    assert shown <= set(batches.images())
+    assert shown <= set(batches.images().values())
 
     _, total = trained_on(method, loaded, batch)
     assert total.isfinite() and total.ndim == 0

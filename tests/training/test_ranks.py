@@ -5,7 +5,6 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -24,7 +23,6 @@ from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.features import Features
-from compo_pipeline.training.images import ImageRows
 from compo_pipeline.training.optimisation import freeze
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.ranks import ALONE, Ranks, share
@@ -104,13 +102,9 @@ def of_features(batch: Any, model: Any, *, patches: bool) -> tuple[Any, Features
         one.requires_grad_(not patches and name.startswith(projection[1]))
     with torch.no_grad():
         if patches:
-            features = Features(
-                ImageRows(np.empty(0, np.uint64)), *encode_images_densely(model, batch.images, "")
-            )
+            features = Features({}, *encode_images_densely(model, batch.images, ""))
         else:
-            features = Features(
-                ImageRows(np.empty(0, np.uint64)), pool_images(model, batch.images), pooled=True
-            )
+            features = Features({}, pool_images(model, batch.images), pooled=True)
     return batch._replace(images=torch.arange(len(batch.images))), features
 
 

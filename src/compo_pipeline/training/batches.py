@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -27,13 +27,9 @@ from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.tables import Table
 from compo_pipeline.methods.contract import Collated, Example, ImageInput, Method
 from compo_pipeline.methods.views import EpochViews, negative_kinds
-from compo_pipeline.training.images import Images, key_of
-from compo_pipeline.training.preprocessing import ModelPreprocessor, Picklable
+from compo_pipeline.training.preprocessing import ModelPreprocessor, Picklable, name_of
 from compo_pipeline.training.ranks import Ranks
 from compo_pipeline.training.settings import CurriculumSettings
-
-# An example shows fewer images.
-_MOST_IMAGES = 2**8
 
 log = logging.getLogger(__name__)
 
@@ -207,14 +203,11 @@ class Batches(Picklable, Dataset[Collated]):
 
     def examples(self, step: int) -> list[Example]:
         """The training examples of a step."""
-        return [self._example(step, index) for index in range(self.batch_size)]
-
-    def _example(self, step: int, index: int) -> Example:
-        """One training example of a step, by its index in the batch."""
         epoch, batch = divmod(step, self.steps_per_epoch)
-        dealt = self._cached_epoch(epoch)
-        row = dealt.batches[batch, index]
-        return Example(self.captions[dealt.captions[row]], self.views.epoch(epoch)[row])
+        dealt, views = self._cached_epoch(epoch), self.views.epoch(epoch)
+        return [
+            Example(self.captions[dealt.captions[row]], views[row]) for row in dealt.batches[batch]
+        ]
 
     def __getitem__(self, step: int) -> Collated:
         self.preprocessor.set_step(self.seed, step)
@@ -235,42 +228,15 @@ class Batches(Picklable, Dataset[Collated]):
             counts |= {f"rows of {source}": own[source] for source in self._sources}
         return counts
 
-    def images(self, further: Sequence[ImageInput] = ()) -> Images:
-        """All distinct images that the run shows, in order of first use, then other given ones."""
-        found = np.empty(0, _SHOWN)
-        for start in range(0, self.steps, self.steps_per_epoch):
-            steps = range(start, min(start + self.steps_per_epoch, self.steps))
-            found = _append_new_keys(found, np.fromiter(self._shown_images(steps), _SHOWN))
-        more = [(key_of(image), -1 - place) for place, image in enumerate(further)]
-        found = _append_new_keys(found, np.array(more, _SHOWN))
-        # A partial, since worker processes that are spawned get it pickled.
-        return Images(found["key"], found["place"], partial(self._image_at, further))
-
-    def _shown_images(self, steps: range) -> Iterator[tuple[int, int]]:
-        """Yield the hash and position of each image that the given steps show."""
-        for step in steps:
-            for row, example in enumerate(self.examples(step)):
-                place = (step * self.batch_size + row) * _MOST_IMAGES
-                for number, image in enumerate(self.method.images(example, step)):
-                    yield key_of(image), place + number
-
-    def _image_at(self, further: Sequence[ImageInput], place: int) -> ImageInput:
-        """Image at a position in the run's steps; a negative one indexes a list of more images."""
-        if place < 0:
-            return further[-1 - place]
-        row, number = divmod(place, _MOST_IMAGES)
-        step, index = divmod(row, self.batch_size)
-        return self.method.images(self._example(step, index), step)[number]
-
-
-_SHOWN = np.dtype([("key", np.uint64), ("place", np.int64)])
-
-
-def _append_new_keys(found: NDArray[np.void], more: NDArray[np.void]) -> NDArray[np.void]:
-    """Append to `found` the first row of each key that is not in `found`."""
-    keys, first = np.unique(more["key"], return_index=True)
-    new = first[np.isin(keys, found["key"], assume_unique=True, invert=True)]
-    return np.concatenate([found, more[np.sort(new)]])
+    def images(self, further: Iterable[ImageInput] = ()) -> dict[str, ImageInput]:
+        """All distinct images that the run shows, by name in order of first use; then others."""
+        shown = (
+            image
+            for step in range(self.steps)
+            for example in self.examples(step)
+            for image in self.method.images(example, step)
+        )
+        return {name_of(image): image for image in chain(shown, further)}
 
 
 class Groups(Dataset[Collated]):

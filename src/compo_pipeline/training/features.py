@@ -6,27 +6,27 @@ Shapes: n images, P patches, D width of the joint space.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
 import torch
 from filelock import FileLock
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from compo_pipeline.core.compute import Compute
+from compo_pipeline.core.hashing import hash_of
 from compo_pipeline.core.progress import track
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.stores import TensorStore
-from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.contract import ImageInput, Method
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images, pool_images
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training.fingerprint import TRAINING
-from compo_pipeline.training.images import ImageRows, Images
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.optimisation import projection_alone
 from compo_pipeline.training.preprocessing import ModelPreprocessor
@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 class Features:
     """Precomputed embeddings of images, on the training device, and the row of each image."""
 
-    rows: ImageRows
-    """Row of each image."""
+    rows: Mapping[str, int]
+    """Row of each image, by `name_of` it."""
 
     values: Tensor
     """[n, D], normalised, on the training device; [n, W] where `pooled`."""
@@ -54,23 +54,6 @@ class Features:
 
     pooled: bool = False
     """Whether values are what the image projection projects (it trains), not embeddings."""
-
-    def join(self, more: Features) -> Features:
-        """A table of these features and of further features of the same kind.
-
-        An empty one may be of any kind.
-        """
-        if not len(self.rows):
-            return more
-        patches = None
-        if self.patches is not None and more.patches is not None:
-            patches = torch.cat([self.patches, more.patches])
-        values = torch.cat([self.values, more.values])
-        rows = ImageRows(np.concatenate([self.rows.keys, more.rows.keys]))
-        return Features(rows, values, patches, self.pooled)
-
-
-NOTHING = Features(ImageRows(np.empty(0, np.uint64)), torch.empty(0))
 
 
 def trains_on_features(inputs: TrainingInputs, method: Method, loaded: LoadedModel) -> bool:
@@ -99,27 +82,26 @@ def _trains_projection_alone(inputs: TrainingInputs, method: Method, loaded: Loa
 
 
 def features_of(
-    images: Images,
+    images: Mapping[str, ImageInput],
     inputs: TrainingInputs,
     method: Method,
     loaded: LoadedModel,
     preprocessor: ModelPreprocessor,
-    compute: Compute,
     ranks: Ranks = ALONE,
 ) -> Features:
     """Features of images, read from the inputs' `features`, and stored there.
 
     Args:
-        images: distinct images.
+        images: distinct images, by name.
         inputs: data, recipe and the folder of stored features.
         method: that trains on them.
         loaded: the model whose image tower embeds, on the device.
         preprocessor: reads pixels (without feature rows of its own).
-        compute: device and precision of the model.
         ranks: processes that each embed a share.
     """
     pooled, patches = _trains_projection_alone(inputs, method, loaded), method.uses_patches
-    device, folder = compute.device, None
+    compute, folder = inputs.compute, None
+    device = compute.device
     if inputs.features is not None:
         key = (loaded.image_fingerprint, inputs.data_hash, TRAINING, compute.precision, device.type)
         kind = ["pooled"] * pooled + ["patches"] * patches
@@ -127,45 +109,39 @@ def features_of(
         folder.mkdir(parents=True, exist_ok=True)
     # Several processes of one training would wait for one another.
     with FileLock(folder / "in_use.lock") if folder and ranks.world == 1 else nullcontext():
-        store = TensorStore(folder, {f"{key:016x}" for key in images.keys.tolist()})
-        known = NOTHING
-        if store.rows:
-            keys = np.array([int(name, 16) for name in store.rows], np.uint64)
-            tensors = {name: rows.to(device) for name, rows in store.tensors().items()}
-            known = Features(ImageRows(keys), **tensors, pooled=pooled)
-        if ranks.world > 1 and len({*ranks.gather_values(digest(*known.rows.keys.tolist()))}) > 1:
-            known = NOTHING  # other hosts have other stores
-        missing = images.without(known.rows)
-        if not missing:
-            return known
-        if len(known.rows):
-            log.info("%d of %d images are embedded already.", len(known.rows), len(images))
-        # Few images are embedded by every process, many by each its share.
-        sharing = ranks if len(missing) >= ranks.world else ALONE
-        own = embed(
-            missing[sharing.share(len(missing))],
-            loaded,
-            preprocessor,
-            compute=compute,
-            workers=inputs.settings.workers,
-            patches=patches,
-            pooled=pooled,
-        )
-        gathered = None if own.patches is None else sharing.gather(own.patches, len(missing))
-        values = sharing.gather(own.values, len(missing))
-        fresh = Features(ImageRows(missing.keys), values, gathered, pooled)
-        if ranks.first:
-            found = {"values": values, "patches": gathered}
-            store.add(
-                (f"{key:016x}" for key in missing.keys.tolist()),
-                {name: rows for name, rows in found.items() if rows is not None},
+        store = TensorStore(folder, images)
+        if ranks.world > 1 and len({*ranks.gather_values(hash_of([*store.rows]))}) > 1:
+            store = TensorStore(folder, ())  # other hosts have other stores
+        known = [*store.rows]
+        tensors = {name: rows.to(device) for name, rows in store.tensors().items()}
+        missing = {name: image for name, image in images.items() if name not in store.rows}
+        if missing:
+            if known:
+                log.info("%d of %d images are embedded already.", len(known), len(images))
+            # Few images are embedded by every process, many by each its share.
+            sharing = ranks if len(missing) >= ranks.world else ALONE
+            own = embed(
+                [*missing.values()][sharing.share(len(missing))],
+                loaded,
+                preprocessor,
+                compute=compute,
+                workers=inputs.settings.workers,
+                patches=patches,
+                pooled=pooled,
             )
-            store.save()
-    return known.join(fresh)
+            new = {name: sharing.gather(rows, len(missing)) for name, rows in own.items()}
+            if ranks.first:
+                store.add(missing, {name: rows.cpu() for name, rows in new.items()})
+                store.save()
+            if known:
+                new = {name: torch.cat([tensors[name], rows]) for name, rows in new.items()}
+            tensors = new
+    rows = {name: row for row, name in enumerate([*known, *missing])}
+    return Features(rows, **tensors, pooled=pooled)
 
 
 def embed(
-    images: Images,
+    images: Sequence[ImageInput],
     loaded: LoadedModel,
     preprocessor: ModelPreprocessor,
     *,
@@ -173,8 +149,8 @@ def embed(
     workers: int,
     patches: bool = False,
     pooled: bool = False,
-) -> Features:
-    """Embed images with a frozen tower, in evaluation mode.
+) -> dict[str, Tensor]:
+    """Embed images with a frozen tower, in evaluation mode: `values`, and `patches` if wanted.
 
     Args:
         images: distinct images.
@@ -198,8 +174,7 @@ def embed(
         if len(parts) == 1:
             needed = sum(tensor[0].nbytes for tensor in parts[0].values())
             _check_memory(len(images), needed, device)
-    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return Features(ImageRows(images.keys), joined["values"], joined.get("patches"), pooled)
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 @torch.no_grad()

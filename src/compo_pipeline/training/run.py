@@ -25,7 +25,6 @@ from compo_pipeline.training.fingerprint import (
     read_matching_progress,
     refuse_differing,
 )
-from compo_pipeline.training.images import Images
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.loop import fit
 from compo_pipeline.training.optimisation import speed_up
@@ -157,7 +156,7 @@ def train(
     features = None
     if trains_on_features(inputs, method, loaded) and not ranks.from_first(is_finished):
         images = _images(inputs, batches)
-        features = features_of(images, inputs, method, loaded, preprocessor, compute, ranks)
+        features = features_of(images, inputs, method, loaded, preprocessor, ranks)
         preprocessor.rows = features.rows
     if settings.lora.rank is not None:
         from compo_pipeline.models import lora  # it imports transformers: seconds
@@ -230,7 +229,7 @@ def store_features(inputs: TrainingInputs, method: Method) -> None:
     if trains_on_features(inputs, method, loaded):
         preprocessor = _preprocessor(inputs, loaded)
         images = _images(inputs, _batches(inputs, method, preprocessor))
-        features_of(images, inputs, method, loaded, preprocessor, inputs.compute)
+        features_of(images, inputs, method, loaded, preprocessor)
 
 
 def _state_file(inputs: TrainingInputs, name: str) -> Path:
@@ -276,10 +275,10 @@ def _batches(inputs: TrainingInputs, method: Method, preprocessor: ModelPreproce
     )
 
 
-def _images(inputs: TrainingInputs, batches: Batches) -> Images:
+def _images(inputs: TrainingInputs, batches: Batches) -> dict[str, ImageInput]:
     """All images that a training shows, including held-out ones for validation."""
     held_out = inputs.held_out.rows if inputs.settings.validation.every is not None else ()
-    return batches.images([ImageInput((row.image,)) for row in held_out])
+    return batches.images(ImageInput((row.image,)) for row in held_out)
 
 
 def _validator(
