@@ -11,7 +11,7 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.pipeline import Pipeline, node
 from kedro.runner import SequentialRunner
 
-from compo_pipeline.project.hooks import TrackingHook
+from compo_pipeline.project.hooks import ProjectHooks
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 
@@ -36,15 +36,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     yield made
 
 
-def prepared(**store: Any) -> TrackingHook:
-    hook = TrackingHook()
-    read = SimpleNamespace(tracking=TrackingSettings(**store))
-    context: Any = SimpleNamespace(settings=read, project_path=Path("project"))
-    hook.after_context_created(context)
+def prepared(**store: Any) -> ProjectHooks:
+    hook = ProjectHooks()
+    settings: Any = SimpleNamespace(tracking=TrackingSettings(**store))
+    hook._settings, hook._project = settings, Path("project")
     return hook
 
 
-def run(hook: TrackingHook, pipeline: Pipeline) -> None:
+def run(hook: ProjectHooks, pipeline: Pipeline) -> None:
     manager = _create_hook_manager()
     manager.register(hook)
     catalog = DataCatalog(
@@ -53,11 +52,11 @@ def run(hook: TrackingHook, pipeline: Pipeline) -> None:
             "start": MemoryDataset(1),
         }
     )
-    hook.before_pipeline_run(pipeline)
+    hook._configure_tracking(pipeline)
     try:
         SequentialRunner().run(pipeline, catalog, hook_manager=manager)
     except RuntimeError as error:
-        hook.on_pipeline_error(error)
+        hook.on_pipeline_error(error, pipeline, catalog)
 
 
 def train(start: int) -> dict[str, str]:

@@ -9,12 +9,12 @@ from yaml import YAMLError
 
 from compo_pipeline.core import console, keys, offline
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.project.hooks import ProjectHooks, SettingsContext, TrackingHook
+from compo_pipeline.project.hooks import ProjectHooks, SettingsContext
 
 offline.disable_telemetry()
 console.log_plain_lines_off_terminal()
 
-HOOKS = (ProjectHooks(), TrackingHook())
+HOOKS = (ProjectHooks(),)
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
 
 

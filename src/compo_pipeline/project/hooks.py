@@ -70,12 +70,14 @@ class SettingsContext(KedroContext):
 
 
 class ProjectHooks:
-    """Kedro hooks that check settings and inputs before a run, and print results or an error."""
+    """Kedro hooks that check a run, track it, and print results or an error."""
 
     def __init__(self) -> None:
         self._settings: RunSettings
         self._place: Callable[[str], str]
+        self._project: Path
         self._lock: FileLock | None = None
+        self._run_id: str | None = None
 
     @hook_impl
     def after_context_created(self, context: SettingsContext) -> None:
@@ -84,7 +86,7 @@ class ProjectHooks:
         Raises:
             SettingsError: an unknown key, or a value that cannot be used.
         """
-        self._settings = context.settings
+        self._settings, self._project = context.settings, context.project_path
         self._place = place_of(cast("OmegaConfigLoader", context.config_loader))
 
     @hook_impl
@@ -105,6 +107,7 @@ class ProjectHooks:
         check_inputs(pipeline, catalog)
         check_resources(self._settings, pipeline, catalog)
         self._lock_run(pipeline, catalog)
+        self._configure_tracking(pipeline)
 
     def _lock_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
         """Lock the run's folder if the pipeline writes into it; workers share a tuning study."""
@@ -123,6 +126,36 @@ class ProjectHooks:
                 "--params variant=<name> or seed=<n>"
             ) from None
 
+    def _configure_tracking(self, pipeline: Pipeline) -> None:
+        """Configure MLflow if the pipeline logs into an MLflow run; importing it takes seconds."""
+        self._run_id = None
+        if ({RUN_ENTRY} | RUN_PAGES) & pipeline.datasets():
+            from compo_pipeline.registry import runs as tracking
+
+            tracking.configure(self._settings.tracking, self._project)
+
+    @hook_impl
+    def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
+        """Remember the id of the MLflow run that a loaded dataset records, to log into that run."""
+        if dataset_name == RUN_ENTRY:
+            self._run_id = data["run_id"]
+
+    after_dataset_saved = after_dataset_loaded
+
+    def _show_charts(self) -> None:
+        """Print how to see the run's charts in MLflow."""
+        if self._run_id is None:
+            return
+        from compo_pipeline.registry import runs as tracking
+
+        try:
+            lines = tracking.charts(self._run_id)
+        except SettingsError as problem:
+            log.warning("the address of the run's charts is not known: %s", problem)
+            return
+        for label, line in zip(("Charts in MLflow", ""), lines, strict=False):
+            terminal(None).print(Text.assemble((f"{label:<18}", "dim"), line), soft_wrap=True)
+
     def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.release()
@@ -135,6 +168,7 @@ class ProjectHooks:
             Alarm: a report of monitoring has one.
         """
         self._unlock()
+        self._show_charts()
         next_steps.show_results(pipeline, catalog, self._settings)
         if MONITORING in pipeline.all_outputs():
             from compo_pipeline.serving.monitoring.report import check as check_alarm
@@ -146,9 +180,10 @@ class ProjectHooks:
     def on_pipeline_error(
         self, error: Exception, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
     ) -> None:
-        """Release the lock, and raise known errors again as one line without a traceback.
+        """Release the lock, mark the MLflow run as failed, and raise known errors as one line.
 
-        These are errors of a full disk, a damaged file, a storage or MLflow's store.
+        These are errors of a full disk, a damaged file, a storage or MLflow's store. An error in a
+        later command's settings does not concern the MLflow run.
 
         Raises:
             DiskFullError: naming the file, or the disk with the least space.
@@ -156,6 +191,10 @@ class ProjectHooks:
             RemoteError: naming the URL.
         """
         self._unlock()
+        if self._run_id is not None and not isinstance(error, SettingsError):
+            from compo_pipeline.registry import runs as tracking
+
+            tracking.mark_failed(self._run_id, error)
         if is_full_disk(error):
             named = (each for each in causes(error) if isinstance(each, DiskFullError))
             disks = Path.cwd() / "data", Path(gettempdir()) / "temporary files"
@@ -199,65 +238,6 @@ class ProjectHooks:
         """Log a line with the node's name and outputs before it runs."""
         written = f" -> {', '.join(node.outputs)}" if node.outputs else ""
         log.info("%s%s", node.name, written)
-
-
-class TrackingHook:
-    """Kedro hook that configures MLflow for pipelines with an MLflow run, and marks failed runs."""
-
-    def __init__(self) -> None:
-        self._context: SettingsContext | None = None
-        self._run_id: str | None = None
-
-    @hook_impl
-    def after_context_created(self, context: SettingsContext) -> None:
-        """Store the Kedro context, for the settings and the project's folder."""
-        self._context = context
-
-    @hook_impl(trylast=True)
-    def before_pipeline_run(self, pipeline: Pipeline) -> None:
-        """Configure MLflow if the pipeline logs into an MLflow run.
-
-        Importing it takes seconds, so the checks of settings and inputs come first.
-        """
-        self._run_id = None
-        if self._context is not None and ({RUN_ENTRY} | RUN_PAGES) & pipeline.datasets():
-            from compo_pipeline.registry import runs as tracking
-
-            tracking.configure(self._context.settings.tracking, self._context.project_path)
-
-    @hook_impl
-    def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
-        """Remember the id of the MLflow run that a loaded dataset records, to log into that run."""
-        if dataset_name == RUN_ENTRY:
-            self._run_id = data["run_id"]
-
-    after_dataset_saved = after_dataset_loaded
-
-    @hook_impl
-    def after_pipeline_run(self) -> None:
-        """Print how to see the run's charts in MLflow."""
-        if self._run_id is None:
-            return
-        from compo_pipeline.registry import runs as tracking
-
-        try:
-            lines = tracking.charts(self._run_id)
-        except SettingsError as problem:
-            log.warning("the address of the run's charts is not known: %s", problem)
-            return
-        for label, line in zip(("Charts in MLflow", ""), lines, strict=False):
-            terminal(None).print(Text.assemble((f"{label:<18}", "dim"), line), soft_wrap=True)
-
-    @hook_impl
-    def on_pipeline_error(self, error: Exception) -> None:
-        """Mark the MLflow run as failed, even if an earlier stage had finished it.
-
-        An error in a later command's settings does not concern the run.
-        """
-        if self._run_id is not None and not isinstance(error, SettingsError):
-            from compo_pipeline.registry import runs as tracking
-
-            tracking.mark_failed(self._run_id, error)
 
 
 def _is_mlflow_error(error: BaseException) -> bool:

@@ -15,11 +15,10 @@ from compo_pipeline.core.tables import CARVED, HELD_OUT, splits_of
 from compo_pipeline.data.annotations import check as check_table
 from compo_pipeline.generation.counterfactuals import table
 from compo_pipeline.generation.counterfactuals.registry import CAPTION_EDITORS, IMAGE_GENERATORS
-from compo_pipeline.methods.registry import METHOD_SETTINGS, build
+from compo_pipeline.methods.registry import METHOD_SETTINGS, build, find
 from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
 from compo_pipeline.project.settings import (
     PARAMS,
-    edits_captions,
     loader_of,
     read_settings,
 )
@@ -401,8 +400,8 @@ def _check_key(endpoint: Any, section: str, state: str) -> None:
 def _counterfactuals(run: Run) -> Iterator[str]:
     """Yield errors for a caption editor or image generator that does not fit, or has no model."""
     chosen, data = run.settings.counterfactuals, run.settings.data
-    read = {name.removeprefix(PARAMS) for name in run.pipeline.inputs()}
-    if not edits_captions(read, run.settings):
+    edits = run.reads("method", "counterfactuals") and find(run.settings.method).counterfactuals
+    if not edits:
         return
     form = "several sources" if data.sources else data.format
     yield from _unfit("caption_editor", chosen.caption_editor, CAPTION_EDITORS, form)

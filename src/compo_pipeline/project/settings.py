@@ -347,11 +347,6 @@ def read_parameters(pipeline: Pipeline) -> set[str]:
     return {name.removeprefix(PARAMS) for name in pipeline.inputs() if name.startswith(PARAMS)}
 
 
-def edits_captions(read: set[str], parameters: RunSettings) -> bool:
-    """Whether a pipeline edits captions, because the method needs counterfactuals."""
-    return {"method", "counterfactuals"} <= read and find(parameters.method).counterfactuals
-
-
 def _check_compute_file(file: Path) -> None:
     """Raise an error for settings in a compute file that may change results."""
     allowed = {*speed_paths(Parameters)}
