@@ -86,9 +86,9 @@ def test_foils_are_false_of_what_was_drawn(
         )
         for name, scene in drawn.items()
     ]
-    built = build(images, "test", texts, settings, PARSER)
+    built, _ = build(images, "test", texts, settings, PARSER)
     for kind in kinds:
-        items = [item for item in built.items if item.kind == kind]
+        items = [item for item in built if item.kind == kind]
         judged = [
             (holds(item.caption, drawn[item.sample_id]), holds(item.foil, drawn[item.sample_id]))
             for item in items

@@ -226,10 +226,6 @@ class RowsDataset(_PathDataset):
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
         return {"index": list(range(len(rows))), "columns": [*columns], "data": rows}
 
-    def _describe(self) -> dict[str, Any]:
-        """Description of the dataset for Kedro: file path and row type."""
-        return {**super()._describe(), "row": self._row_type.__name__}
-
 
 class FolderDataset(_PathDataset):
     """Kedro dataset of a folder, which nodes get as its path.

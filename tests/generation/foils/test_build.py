@@ -232,10 +232,10 @@ def test_photographs_give_enough_items_and_text_tells_nothing_of_those_that_are_
         )
         for name in held
     ]
-    built = build(images, "test", texts, settings, PARSER)
+    _, reports = build(images, "test", texts, settings, PARSER)
     scale = 5000 / sum(len(image.captions) for image in images)
     for kind in KINDS:
-        found = built.kinds[kind]
+        found = reports[kind]
         sys.stdout.write(
             f"{kind}: {found.items} items, {found.items * scale:.0f} of 5,000 captions; "
             f"{found.text_accuracy} by text, at most {found.text_accuracy_limit}; {found.state}\n"
@@ -246,7 +246,7 @@ def test_photographs_give_enough_items_and_text_tells_nothing_of_those_that_are_
             assert found.items * scale >= 300
         assert found.text_accuracy_limit is not None
         assert (found.state == "used") <= (found.text_accuracy_limit <= 0.55)
-    assert {kind for kind in KINDS if built.kinds[kind].state == "used"} >= {
+    assert {kind for kind in KINDS if reports[kind].state == "used"} >= {
         "replaced_object",
         "replaced_attribute",
         "half_truth",

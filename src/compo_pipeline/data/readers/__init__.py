@@ -11,6 +11,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -149,24 +150,16 @@ def read_source(
     """Yield all records of one of several sources, with its name in ids and folder in paths."""
     part = data.parts[name]
     folder = os.path.relpath(part.root, data.root)
-    records = read(part, report)
-    while True:
-        try:
-            record = next(records, None)
-        except SourceError as error:
-            raise SourceError(rename_source_keys(error.message, name)) from error
-        if record is None:
-            return
-        image = record.image
-        # A path that leads out of the source's root leads out of `data.root` as it is.
-        if image and not os.path.normpath(image).startswith(("..", "/")):
-            image = (PurePosixPath(folder) / image).as_posix()
-        sample_id = f"{name}/{record.sample_id}"
-        if isinstance(record, Rejected):
-            yield replace(record, sample_id=sample_id, image=image)
-        else:
-            image_id = f"{name}/{record.image_id}"
-            yield replace(record, sample_id=sample_id, image_id=image_id, image=image, source=name)
+    with _naming_keys_of(name):
+        for record in read(part, report):
+            image = record.image
+            # A path that leads out of the source's root leads out of `data.root` as it is.
+            if image and not os.path.normpath(image).startswith(("..", "/")):
+                image = (PurePosixPath(folder) / image).as_posix()
+            own = replace(record, sample_id=f"{name}/{record.sample_id}", image=image)
+            if isinstance(own, RawCaption):
+                own = replace(own, image_id=f"{name}/{own.image_id}", source=name)
+            yield own
 
 
 @dataclass(frozen=True)
@@ -206,13 +199,20 @@ def locate(data: DataSettings) -> dict[str, Any]:
     splits: dict[str, list[str]] = {split: [] for split in data.split_names}
     for name, part in data.parts.items():
         folder = PurePosixPath(os.path.relpath(part.root, data.root))
-        try:
+        with _naming_keys_of(name):
             found = locate_source(part)["splits"]
-        except SourceError as error:
-            raise SourceError(rename_source_keys(error.message, name)) from error
         for split, files in found.items():
             splits[split] += [str(folder / file) for file in files]
     return {"root": str(data.root), "splits": splits}
+
+
+@contextmanager
+def _naming_keys_of(source: str) -> Iterator[None]:
+    """Context manager: errors name `data.sources.<source>.<key>` where they say `data.<key>`."""
+    try:
+        yield
+    except SourceError as error:
+        raise SourceError(rename_source_keys(error.message, source)) from error
 
 
 def rename_source_keys(message: str, name: str) -> str:

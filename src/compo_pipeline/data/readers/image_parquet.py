@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compo_pipeline.core.archives import image_columns
-from compo_pipeline.core.parquet import parquet_file
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.core.untrusted import shown
 from compo_pipeline.data.readers import table
@@ -41,12 +40,9 @@ def _open(path: Path) -> tuple[list[str], list[str], list[int]]:
     Raises:
         SourceError: it cannot be read: nobody knows how many rows it had.
     """
-    try:
-        with parquet_file(path, trusted=False) as file:
-            groups = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
-            return file.schema_arrow.names, image_columns(file), groups
-    except ValueError as error:
-        raise SourceError(f"{error}; fetch it again, or move it away") from error
+    with table.parquet_file(path) as file:
+        groups = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+        return file.schema_arrow.names, image_columns(file), groups
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
@@ -60,7 +56,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
         for group, rows in enumerate(groups):
             done = 0
             try:
-                with parquet_file(path, trusted=False) as file:
+                with table.parquet_file(path) as file:
                     for values in table.parquet_rows(file, columns.read, [group]):
                         yield columns.record(values, split, name, shard, start + done)
                         done += 1

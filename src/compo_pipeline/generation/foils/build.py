@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ _FOILED = 1_000  # training images whose captions foils are made of, to learn wh
 _PER_IMAGE = 50  # drafts of a kind that are candidates
 _PER_WORD = 2  # foils of a training caption with the same expression replaced
 
+log = logging.getLogger(__name__)
+
 Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
 """Distinct texts to their parses."""
 
@@ -63,21 +66,6 @@ class KindReport:
     state: str = FEW
     text_accuracy: float | None = None
     text_accuracy_limit: float | None = None
-
-
-@dataclass(frozen=True)
-class FoilBuild:
-    """Foil items built for a split, and a report for each kind of foil."""
-
-    items: list[Foil]
-    kinds: dict[Kind, KindReport]
-
-    def as_json(self) -> dict[str, Any]:
-        """The reports by kind of foil, as JSON values."""
-        return {
-            kind: {**vars(report), "dropped": dict(report.dropped)}
-            for kind, report in self.kinds.items()
-        }
 
 
 class Texts:
@@ -115,8 +103,8 @@ class Texts:
 
 def build(
     images: Sequence[Image], split: str, texts: Texts, settings: FoilSettings, parser: Parser
-) -> FoilBuild:
-    """Build the foil items of a split, at most one per image and kind of foil.
+) -> tuple[list[Foil], dict[Kind, KindReport]]:
+    """Build the foil items of a split, at most one per image and kind of foil, with reports.
 
     Args:
         images: of the split; none of them trains.
@@ -143,7 +131,7 @@ def build(
     items: list[Foil] = []
     for kind, report in reports.items():
         items += _choose_foils(kind, split, found[kind], texts, report, settings)
-    return FoilBuild(items, reports)
+    return items, reports
 
 
 def _choose_foils(
@@ -258,10 +246,8 @@ def build_splits(
     official: frozenset[str],
     settings: FoilSettings,
     parser: Parser,
-) -> dict[str, tuple[FoilBuild, Counter[str]]]:
-    """Build every configured set of foil items; returns builds and counts of excluded images.
-
-    The counts are by reason.
+) -> tuple[list[Foil], dict[str, Any]]:
+    """Build every configured set of foil items.
 
     Args:
         captions: valid rows of all splits.
@@ -270,6 +256,10 @@ def build_splits(
         official: sha256 of the images of official benchmarks.
         settings: splits, kinds and limits.
         parser: of captions.
+
+    Returns:
+        The items, and for each set a report: the images that are left out, by reason, and the
+        fields of `KindReport` by kind of foil.
     """
     columns = (facts.column(name).to_pylist() for name in ("image", "image_hash"))
     hashes: dict[str, str] = dict(zip(*columns, strict=True))
@@ -277,7 +267,8 @@ def build_splits(
     trained = frozenset(hashes.get(name, "") for name in training.column("image").to_pylist())
     texts = Texts(_captions_by_image(training), settings, parser)
     taken = {"a training row has it": trained, "an official benchmark has it": official}
-    found: dict[str, tuple[FoilBuild, Counter[str]]] = {}
+    items: list[Foil] = []
+    reports: dict[str, Any] = {}
     for name, split in reversed(settings.splits.items()):  # sets that come last keep their images
         rows = split_rows(captions, _item_splits(split, trains))
         share = [each for each, source in settings.splits.items() if source == split]
@@ -287,9 +278,14 @@ def build_splits(
             if share[digest(_SEED, "set", content) % len(share)] == name
         }
         images, left_out = choose_images(rows.having("image", own), hashes, taken)
-        found[name] = build(images, name, texts, settings, parser), left_out
+        built, kinds = build(images, name, texts, settings, parser)
+        items += built
+        shown = {kind: {**vars(one), "dropped": dict(one.dropped)} for kind, one in kinds.items()}
+        reports[name] = {"left_out": left_out, "kinds": shown}
+        used = [one.items for one in kinds.values() if one.state == USED]
+        log.info("Foils of '%s': %d items of %d kinds are used.", name, sum(used), len(used))
         taken[f"the set '{name}' has it"] = frozenset(one.image_hash for one in images)
-    return found
+    return items, reports
 
 
 def _item_splits(split: str, trains: Splits) -> Sequence[str]:

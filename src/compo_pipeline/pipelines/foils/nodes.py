@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,8 +18,6 @@ from compo_pipeline.generation.foils import review
 from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import load_once, name_and_version, parses_of
 from compo_pipeline.pages import foils_page
-
-log = logging.getLogger(__name__)
 
 
 def build_foils(
@@ -51,12 +48,9 @@ def build_foils(
     items: list[Foil] = []
     if foils.splits:
         parser = partial(parses_of, language_model)
-        built = builder.build_splits(captions, measured, trains, official, foils, parser)
-        for split, (found, left_out) in built.items():
-            items += found.items
-            report["splits"][split] = {"left_out": left_out, "kinds": found.as_json()}
-            used = [kind.items for kind in found.kinds.values() if kind.state == builder.USED]
-            log.info("Foils of '%s': %d items of %d kinds are used.", split, sum(used), len(used))
+        items, report["splits"] = builder.build_splits(
+            captions, measured, trains, official, foils, parser
+        )
     return items, report
 
 
