@@ -17,7 +17,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import features
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Job, store_features, train
+from compo_pipeline.training.run import Job, train
 
 CLIP = Clip(NoViewSettings(), ClipObjective())
 
@@ -64,37 +64,16 @@ def test_a_second_run_embeds_nothing_and_ends_the_same(
         assert all(torch.equal(first[key], other[key]) for key in first)
 
 
-def test_images_can_be_embedded_ahead_of_the_first_run(
-    plan: TrainingInputs, embedded: list[int]
-) -> None:
-    store_features(plan, CLIP)
-    assert embedded == [12] and not plan.resume.exists()
-    ahead = weights(plan, "ahead")
-    store_features(plan, CLIP)
-    assert embedded == [12]
-    alone = weights(replace(plan, features=None), "alone")
-    assert all(torch.equal(ahead[key], alone[key]) for key in ahead)
-
-
-def test_patches_are_embedded_ahead_for_a_method_that_reads_them(
+def test_patches_are_embedded_for_a_method_that_reads_them(
     plan: TrainingInputs, world: Any, embedded: list[int], tmp_path: Path
 ) -> None:
     method = FscClip(FscClipViews(), FscClipObjective(trains=("text",)))
     plan = replace(plan, views=world.drawn(method, tmp_path / "fsc"))
-    store_features(plan, method)
     weights(plan, "fsc_clip", method)
+    weights(plan, "again", method)
     assert embedded == [12]
     weights(plan, "clip")
     assert embedded == [12, 12]
-
-
-def test_nothing_is_embedded_ahead_where_nothing_is_kept(
-    plan: TrainingInputs, embedded: list[int]
-) -> None:
-    store_features(plan, Clip(NoViewSettings(), ClipObjective(("image", "text"))))
-    store_features(replace(plan, settings=replace(plan.settings, cache_features=False)), CLIP)
-    assert embedded == []
-    assert plan.features is not None and not plan.features.exists()
 
 
 def test_what_decides_features_keeps_them_apart(

@@ -131,7 +131,7 @@ def test_trials_run_in_processes_and_embed_their_images_once(world: Any, tmp_pat
     plan = replace(plan, settings=replace(plan.settings, workers=2))
     search(objective, plan)
     assert states(load_study(plan.settings, tmp_path)) == ["COMPLETE"] * 3
-    assert len(list((tmp_path / "features").iterdir())) == 1
+    assert len(list((tmp_path / "features").rglob("*.safetensors"))) == 1
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,13 @@ def train(
     loaded = _load_base(inputs, method)
     fingerprint = fingerprint_of(inputs, method, base=loaded.fingerprint, steps=steps)
     refuse_differing(ranks.gather_values((socket.gethostname(), fingerprint)))
-    preprocessor = _preprocessor(inputs, loaded)
+    preprocessor = ModelPreprocessor(
+        loaded,
+        inputs.root,
+        limits=ACCEPTED,
+        crop_scale=settings.crop_scale,
+        counterfactual_images=inputs.counterfactual_images,
+    )
     batches = _batches(inputs, method, preprocessor)
     ranks.refuse_uneven(batches.batch_size, settings.contrast_group)
 
@@ -155,7 +161,8 @@ def train(
 
     features = None
     if trains_on_features(inputs, method, loaded) and not ranks.from_first(is_finished):
-        images = _images(inputs, batches)
+        held_out = inputs.held_out.rows if settings.validation.every is not None else ()
+        images = batches.images(ImageInput((row.image,)) for row in held_out)
         features = features_of(images, inputs, method, loaded, preprocessor, ranks)
         preprocessor.rows = features.rows
     if settings.lora.rank is not None:
@@ -220,18 +227,6 @@ def saved_progress(
     return Progress.from_dict(saved["progress"]) if saved else None
 
 
-def store_features(inputs: TrainingInputs, method: Method) -> None:
-    """Embed and store the images that a method shows, for later trainings to read.
-
-    They go to the inputs' `features`; nothing is done where the image tower trains.
-    """
-    loaded = _load_base(inputs, method)
-    if trains_on_features(inputs, method, loaded):
-        preprocessor = _preprocessor(inputs, loaded)
-        images = _images(inputs, _batches(inputs, method, preprocessor))
-        features_of(images, inputs, method, loaded, preprocessor)
-
-
 def _state_file(inputs: TrainingInputs, name: str) -> Path:
     """Path of the file with a training's state."""
     return inputs.resume / f"{name}.safetensors"
@@ -245,17 +240,6 @@ def _load_base(inputs: TrainingInputs, method: Method) -> LoadedModel:
         text = "%s: its scale of %.1f is cut to %g with the first step."
         log.warning(text, loaded.name, scale, MOST_SCALE)
     return loaded if method.bias is None else give_bias(loaded, method.bias)
-
-
-def _preprocessor(inputs: TrainingInputs, loaded: LoadedModel) -> ModelPreprocessor:
-    """The preprocessor of images and texts for training, with the configured crops."""
-    return ModelPreprocessor(
-        loaded,
-        inputs.root,
-        limits=ACCEPTED,
-        crop_scale=inputs.settings.crop_scale,
-        counterfactual_images=inputs.counterfactual_images,
-    )
 
 
 def _batches(inputs: TrainingInputs, method: Method, preprocessor: ModelPreprocessor) -> Batches:
@@ -273,12 +257,6 @@ def _batches(inputs: TrainingInputs, method: Method, preprocessor: ModelPreproce
         group=settings.contrast_group,
         curriculum=settings.curriculum,
     )
-
-
-def _images(inputs: TrainingInputs, batches: Batches) -> dict[str, ImageInput]:
-    """All images that a training shows, including held-out ones for validation."""
-    held_out = inputs.held_out.rows if inputs.settings.validation.every is not None else ()
-    return batches.images(ImageInput((row.image,)) for row in held_out)
 
 
 def _validator(

@@ -28,7 +28,7 @@ from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training.fingerprint import fingerprint_of
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Job, store_features, train
+from compo_pipeline.training.run import Job, train
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.selection import ItemMetrics
 from compo_pipeline.tuning.settings import ObjectiveSettings, TrialSettings, TuningSettings
@@ -236,10 +236,7 @@ def search(objective: TrialObjective, plan: StudyPlan) -> None:
 
 
 def _work(plan: StudyPlan, objective: TrialObjective) -> None:
-    """Main function of a worker process: store the image features once, and run trials."""
-    method, recipe = objective.inputs.build()
-    with plan.locked():
-        store_features(objective.inputs.of(recipe), method)
+    """Main function of a worker process; its study is not sent back."""
     work(plan, objective)
 
 
