@@ -10,9 +10,9 @@ from email.message import Message
 from importlib.metadata import distributions
 from typing import cast
 
-from compo_pipeline.registry.materials import stated_licence
-
 UNKNOWN = "not stated"
+# A licence's whole text stands in some packages' field for its name.
+_LONGEST = 80
 
 
 def main() -> None:
@@ -24,6 +24,25 @@ def main() -> None:
         )
     for licence, names in sorted(packages.items(), key=lambda item: (-len(item[1]), item[0])):
         print(f"{licence} ({len(names)}): {', '.join(sorted(names, key=str.lower))}")
+
+
+def stated_licence(metadata: Message) -> str | None:
+    """Licence that a package's metadata state; None where they state none.
+
+    It is the SPDX expression, else the classifiers, else a short field.
+    """
+    if expression := metadata.get("License-Expression"):
+        return str(expression)
+    prefix = "License :: "
+    classifiers = [
+        each.rpartition(" :: ")[2]
+        for each in metadata.get_all("Classifier", [])
+        if each.startswith(prefix) and each != f"{prefix}OSI Approved"
+    ]
+    if classifiers:
+        return " or ".join(classifiers)
+    field = str(metadata.get("License") or "").strip()
+    return field if 0 < len(field) <= _LONGEST and "\n" not in field else None
 
 
 if __name__ == "__main__":

@@ -187,10 +187,10 @@ def test_logging_into_a_run_leaves_its_status_and_end(client: mlflow.MlflowClien
 
 
 def test_the_experiment_is_of_models_and_a_run_has_an_address(
-    client: mlflow.MlflowClient, configure: Configure
+    client: mlflow.MlflowClient,
 ) -> None:
     experiment = client.get_experiment(tracking.experiment_id())
-    kind = experiment.tags["mlflow.experimentKind"]
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     run_id = tracking.open_run("address", {})
     command, url = tracking.charts(run_id)
     assert url.endswith(
@@ -202,11 +202,6 @@ def test_the_experiment_is_of_models_and_a_run_has_an_address(
     *program, store = shlex.split(command)
     assert program == ["mlflow", "ui", "--backend-store-uri"]
     assert mlflow.MlflowClient(store).get_run(run_id).info.run_id == run_id
-    # An experiment of an earlier version gets the tag.
-    client.create_experiment("untagged")
-    configure("untagged")
-    assert client.get_experiment(tracking.experiment_id()).tags["mlflow.experimentKind"] == kind
-    configure("tracking")
 
 
 def test_unknown_run_is_restored_once(client: mlflow.MlflowClient) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from email.message import Message
-from importlib.metadata import distribution, entry_points
-from typing import Any, NamedTuple, cast
+from importlib.metadata import entry_points, metadata
+from typing import Any, NamedTuple
 
 from compo_pipeline.data.generators import GENERATORS
 from compo_pipeline.data.settings import DataSettings
@@ -19,8 +18,6 @@ from compo_pipeline.models.settings import BASES, ModelSettings
 
 UNKNOWN = "unknown"
 _PACKAGE = "compo-pipeline"
-# A licence's whole text stands in some packages' field for its name.
-_LONGEST = 80
 _RULES = "rules"
 # Of open_clip's weights, by the beginning of their tag: openai/CLIP's LICENSE and its model card,
 # mlfoundations/open_clip issue 177, the model card of timm/ViT-B-16-SigLIP.
@@ -110,23 +107,5 @@ def _plugin_licence(group: str, name: str) -> str | None:
 
 
 def _licence_of(package: str) -> str | None:
-    return stated_licence(cast(Message, distribution(package).metadata))
-
-
-def stated_licence(metadata: Message) -> str | None:
-    """Licence that a package's metadata state; None where they state none.
-
-    It is the SPDX expression, else the classifiers, else a short field.
-    """
-    if expression := metadata.get("License-Expression"):
-        return str(expression)
-    prefix = "License :: "
-    classifiers = [
-        each.rpartition(" :: ")[2]
-        for each in metadata.get_all("Classifier", [])
-        if each.startswith(prefix) and each != f"{prefix}OSI Approved"
-    ]
-    if classifiers:
-        return " or ".join(classifiers)
-    field = str(metadata.get("License") or "").strip()
-    return field if 0 < len(field) <= _LONGEST and "\n" not in field else None
+    """SPDX expression of an installed package's licence, if its metadata state one."""
+    return next(iter(metadata(package).get_all("License-Expression", [])), None)

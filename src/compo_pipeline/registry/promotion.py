@@ -11,7 +11,7 @@ import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -69,7 +69,7 @@ class Decision:
     previous: int | None
     opponent: str
     gate: str
-    at: str
+    at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     dry_run: bool = False
     checks: tuple[Check, ...] = ()
     pipeline: str = "promotion"
@@ -142,7 +142,6 @@ def promote(
             previous=champion,
             opponent="",
             gate=gate.fingerprint(settings.gate, settings.waive),
-            at=_now(),
             dry_run=settings.dry_run,
         )
         if number == champion:
@@ -198,7 +197,6 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
             previous=champion,
             opponent=f"version {previous}",
             gate="",
-            at=_now(),
             dry_run=settings.dry_run,
             pipeline="rollback",
         )
@@ -350,8 +348,3 @@ def _write_tags(decision: Decision) -> None:
         mlflow.MlflowClient().set_model_version_tag(
             decision.name, str(decision.version), key, value
         )
-
-
-def _now() -> str:
-    """The present time in UTC, ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -51,8 +51,7 @@ _PLACES = (
 )
 # MLflow's page has a view for language models, which comes first, and one for training: releases
 # of MLflow 3 choose by the experiment's kind, by the address, or by the switch at the top left.
-_KIND = "mlflow.experimentKind"
-_OF_MODELS = {_KIND: "custom_model_development"}
+_OF_MODELS = {"mlflow.experimentKind": "custom_model_development"}
 _VIEW = "workflowType=machine_learning"
 # Where `mlflow ui` listens.
 _LOCAL_PAGE = "http://127.0.0.1:5000"
@@ -76,14 +75,11 @@ def configure(settings: TrackingSettings, project_path: Path) -> None:
         if file is not None:
             _create_database(file)
         client = mlflow.MlflowClient()
-        experiment = client.get_experiment_by_name(settings.experiment)
-        if experiment is None:
+        if client.get_experiment_by_name(settings.experiment) is None:
             place = None if file is None else (file.resolve().parent / _ARTEFACTS).as_uri()
             # Another process may create it meanwhile.
             with suppress(MlflowException):
                 client.create_experiment(settings.experiment, place, tags=_OF_MODELS)
-        elif _KIND not in experiment.tags:
-            client.set_experiment_tag(experiment.experiment_id, _KIND, _OF_MODELS[_KIND])
         mlflow.set_experiment(settings.experiment)
 
 
