@@ -154,6 +154,15 @@ def test_endings_of_several_parts_are_named_in_the_reason_and_by_settings(tmp_pa
     ]
 
 
+def test_keys_with_words_after_a_period_are_keys(tmp_path: Path) -> None:
+    members = {}
+    for name in ("photo.final", "photo.draft", "photo.v2.final"):
+        members |= {f"{name}.jpg": jpeg(), f"{name}.txt": f"A dog, {name}.".encode()}
+    write(tmp_path / "0.tar", members)
+    own = {row.sample_id for row in read(settings(tmp_path)) if isinstance(row, RawCaption)}
+    assert own == {"train-0/photo.final", "train-0/photo.draft", "train-0/photo.v2.final"}
+
+
 def test_members_that_collide_or_hold_nothing_are_bad_samples(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "0.tar", "w") as shard:
         for name in ("a.jpg", "a.txt", "a.jpg", "a.txt", "A.txt", "b.txt"):

@@ -13,7 +13,7 @@ import tarfile
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,7 +41,7 @@ _PARQUET = ".parquet"
 _READERS = 4  # columns of Parquet files that are open
 _HELD_ROWS, _HELD_BYTES = 64, 2**28  # images of each that are in memory, at most
 _INSIDE = re.compile(r"(.*?\.(?:tar|parquet))/(.+)", re.DOTALL)
-_ENDING = re.compile(r"(?<=[^/])(?:\.[A-Za-z_]\w*)+$")
+_WORDS = re.compile(r"(?<=[^/])(?:\.[A-Za-z_]\w*)+$")
 _LITTER = ("__MACOSX", "Thumbs.db", "desktop.ini")
 _one_reader = Lock()
 
@@ -92,24 +92,52 @@ class Sample(NamedTuple):
     total: int
 
 
-def samples(archive: Archive) -> dict[str, Sample]:
+def samples(archive: Archive, endings: Collection[str] = ()) -> dict[str, Sample]:
     """WebDataset samples of an archive by key, without hidden files.
 
-    A member's ending is every part at the end of its name that begins with a letter: `input.jpg` of
-    `v1.0.input.jpg`. Its key is what precedes the ending.
+    A key ends before the ending of the member: one of the given endings, else what follows the last
+    period. Of a member that is alone with its key, several parts such as `input.jpg` are the
+    ending where other members have it too.
     """
+    names = [*archive.members, *archive.unread]
+    parts = {name: _key_and_ending(name, endings) for name in names if not _is_litter(name)}
+    sharing = Counter(key for key, _ in parts.values())
+    longer = {
+        name: _with_words(*both)
+        for name, both in parts.items()
+        if sharing[both[0]] == 1 and both[1] not in endings
+    }
+    kinds = Counter(ending for _, ending in longer.values())
+    parts |= {name: both for name, both in longer.items() if kinds[both[1]] > 1}
     counts: dict[str, Counter[str]] = {}
     members: dict[str, dict[str, str]] = {}
-    for name in (*archive.members, *archive.unread):
-        if any(part.startswith(".") or part in _LITTER for part in PurePosixPath(name).parts):
-            continue
-        found = _ENDING.search(name)
-        key = unicodedata.normalize("NFC", name[: found.start()] if found else name)
-        ending = found[0][1:].lower() if found else ""
-        counts.setdefault(key, Counter())[ending] += 1
-        if name in archive.members:
-            members.setdefault(key, {}).setdefault(ending, name)
+    for number, name in enumerate(names):
+        if name in parts:
+            key, ending = parts[name]
+            counts.setdefault(key, Counter())[ending] += 1
+            if number < len(archive.members):
+                members.setdefault(key, {}).setdefault(ending, name)
     return {key: Sample(members.get(key, {}), max(own.values())) for key, own in counts.items()}
+
+
+def _is_litter(name: str) -> bool:
+    """Whether a member is hidden, or made by a file manager."""
+    return any(part.startswith(".") or part in _LITTER for part in PurePosixPath(name).parts)
+
+
+def _key_and_ending(name: str, endings: Collection[str]) -> tuple[str, str]:
+    """Key and ending of a member: one of the given endings, else the last part of its name."""
+    start, slash, own = name.rpartition("/")
+    given = [each for each in endings if own.lower().endswith(f".{each.lower()}")]
+    ending = max(given, key=len, default=own.rpartition(".")[2] if "." in own else "")
+    key = own.removesuffix(own[-len(ending) - 1 :]) if ending else own
+    return unicodedata.normalize("NFC", f"{start}{slash}{key}"), ending.lower()
+
+
+def _with_words(key: str, ending: str) -> tuple[str, str]:
+    """Key and ending with the words at the key's end, such as `.input`, as parts of the ending."""
+    words = _WORDS.search(key)
+    return (key[: words.start()], f"{words[0][1:].lower()}.{ending}") if words else (key, ending)
 
 
 def split_member(name: str) -> tuple[str, str]:

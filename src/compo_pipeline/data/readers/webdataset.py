@@ -44,7 +44,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
                 f"{damage}; fetch again or move away {listed(damaged)}"
             )
         name = f"{split}-{path.relative_to(data.root).as_posix().removesuffix('.tar')}"
-        for key, sample in archives.samples(archives.scan(path)).items():
+        for key, sample in _samples(data, path).items():
             yield _record(data, split, name, key, path, sample.members)
             for _ in range(1, sample.total):
                 detail = f"another sample has the key {shown(key)}, with {listed(sample.members)}"
@@ -65,6 +65,12 @@ def _damage(path: Path) -> str:
         ) from error
     except ValueError as error:
         return str(error).removeprefix(f"{path} is ")
+
+
+def _samples(data: DataSettings, path: Path) -> dict[str, archives.Sample]:
+    """Samples of a shard by key."""
+    endings = filter(None, (data.columns.image, data.columns.caption))
+    return archives.samples(archives.scan(path), tuple(endings))
 
 
 def _record(
