@@ -38,7 +38,8 @@ from compo_pipeline.training import checkpoint
 from compo_pipeline.training.checkpoint import Progress
 from compo_pipeline.training.fingerprint import FingerprintError, fingerprint_of
 from compo_pipeline.training.inputs import HeldOut, TrainingInputs
-from compo_pipeline.training.run import Job, _preprocessor, control_of, train
+from compo_pipeline.training.preprocessing import ModelPreprocessor
+from compo_pipeline.training.run import Job, control_of, train
 from compo_pipeline.training.settings import (
     BenchmarkFiles,
     EarlyStoppingSettings,
@@ -121,7 +122,7 @@ def test_the_loss_is_that_of_plain_fine_tuning_on_full_batches(
     progress, _, _ = trained(changed(plan, max_steps=3))
     assert [step for step, _ in validated(progress)] == [0, 2, 3]
     base, losses = load(tiny_clip), []
-    reader = _preprocessor(plan, base)
+    reader = ModelPreprocessor(base, plan.root)
     with torch.no_grad():
         for rows in (data.rows[:4], data.rows[4:8]):
             pixels = reader.images([ImageInput((row.image,)) for row in rows])
