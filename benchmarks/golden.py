@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -43,12 +44,8 @@ WANTED: dict[str, str] = {
     "views of *: counterfactuals.parquet [[]*].fingerprint": "of the version of the scenes",
     "views of *: counterfactuals.parquet [[]*].image": "named by that version",
     "views of *: epoch=*.parquet [[]*].counterfactuals[[]*": "named by that version",
-    "intervals on *: comparison.json .overlaps[[]*].items": "a hash of the items' names",
-    "export of *: evidence.json .overlaps[[]*].items": "a hash of the items' names",
-    "export of *: README.md *": "hashes of data and views",
-    "export of *: compo.json .training.*": "hashes of data, views and settings",
-    "gate: altered files: *.json .checks[[]*].finding": "a refusal says what goes without champion",
-    "gate: *: *.json .promotion.gate": "a hash of the gate's settings",
+    "intervals on *: comparison.json .overlaps[[]*].near": "images are compared by their bytes",
+    "export of *: evidence.json .overlaps[[]*].near": "images are compared by their bytes",
 }
 
 # Keys of JSON files: of one run, or hashes of code.
@@ -256,16 +253,31 @@ def differences(patterns: list[str], data: tuple[Path, Path]) -> Iterator[tuple[
                     yield f"{file.name} {place}", *values
 
 
+def write_metadata(folder: Path, checkout: Path) -> None:
+    """What an installation of a checkout declares, so that its entry points are its own."""
+    project = tomllib.loads((checkout / "pyproject.toml").read_text("utf-8"))["project"]
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (folder / "compo_pipeline-0.dist-info").mkdir(parents=True)
+    for name, text in {
+        "METADATA": f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0\n",
+        "entry_points.txt": "\n".join(lines),
+    }.items():
+        (folder / "compo_pipeline-0.dist-info" / name).write_text(text, encoding="utf-8")
+
+
 def start(side: Path, checkout: Path, *options: str) -> subprocess.Popen[bytes]:
     """A process that runs everything with a checkout's code, in a project without data."""
     project = side / "project"
     shutil.copytree(checkout / "conf", project / "conf")
     shutil.copy(checkout / "pyproject.toml", project)
     (project / "src").mkdir()  # Kedro wants one; PYTHONPATH has the code
+    write_metadata(side / "metadata", checkout)
     # Without the user's store of MLflow, in which versions would be registered.
     environment = {name: v for name, v in os.environ.items() if not name.startswith("MLFLOW_")}
     environment |= {
-        "PYTHONPATH": str(checkout / "src"),
+        "PYTHONPATH": os.pathsep.join((str(side / "metadata"), str(checkout / "src"))),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "KEDRO_DISABLE_TELEMETRY": "1",

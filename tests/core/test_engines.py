@@ -193,6 +193,8 @@ def test_errors_of_a_cluster_are_one_line(
     with pytest.raises(SettingsError, match=r"prepare.workers: a worker of Ray died") as died:
         list(map_partitions(os._exit, [1], CLUSTER))
     monkeypatch.setattr(Path, "cwd", lambda: tmp_path / "none")
-    with pytest.raises(SettingsError, match=r"No such file.*/none.*folder") as foreign:
+    with pytest.raises(
+        SettingsError, match=r"No such file.*/none.*folder at the same path"
+    ) as foreign:
         list(map_partitions(abs, [1], CLUSTER))
     assert "\n" not in f"{died.value}{foreign.value}"

@@ -119,13 +119,14 @@ def _map_on_cluster(
     except (Exception, SystemExit) as error:  # noqa: BLE001
         raise SettingsError(
             f"prepare.address: Ray at {address} cannot be used: {_last_line(error)}; it needs "
-            f"{pip_install('scale')}, and a cluster with tokens RAY_AUTH_MODE=token on every host"
+            f"{pip_install('scale')}, and on every host the project's folder at the same path and, "
+            "for a cluster with tokens, RAY_AUTH_MODE=token"
         ) from None
     try:
         with pool:
             for found in pool.imap(_apply_function, partitions):
                 if isinstance(found, Exception):
-                    raise found
+                    raise getattr(found, "underlying", found)  # of Ray's PoolTaskError
                 yield found
     except ray.exceptions.RayError as error:
         raise SettingsError(
