@@ -360,6 +360,16 @@ def tuning() -> str:
     return table(["base", "configured", "tuned", "tuned - configured", "least detectable"], lines)
 
 
+def photos() -> str:
+    """Minutes from a folder of photos to a registered model."""
+    lines = []
+    for one in stored("photos"):
+        processor = one["machine"].rpartition("(")[2].rstrip(")")
+        counts = [str(one[key]) for key in ("photos", "captions", "minutes")]
+        lines.append([f"{one['cores']} cores, {processor}", *counts])
+    return table(["photos", "captions", "minutes"], lines)
+
+
 def house() -> str:
     """The packages by floor: each imports from floors below its own."""
     floors = structure.house(structure.arrows_between_rooms(structure.import_graph(ROOT)))
@@ -375,7 +385,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     for writer in (
         *(readme, clic, components, counterfactuals, methods, methods_mixed, methods_wise_ft),
         *(hard_negatives, relation_search, relations, relation_shares, concepts, tuning),
-        *(departures, house),
+        *(departures, photos, house),
     )
 }
 

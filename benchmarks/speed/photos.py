@@ -14,6 +14,7 @@ import argparse
 import csv
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,7 @@ def write_table(coco: Path, folder: Path) -> dict[str, int]:
         listed = json.loads((coco / f"annotations/captions_{split}.json").read_text("utf-8"))
         names = {image["id"]: image["file_name"] for image in listed["images"]}
         for image in names.values():
-            (folder / "photos" / image).symlink_to(coco / split / image)
+            shutil.copy(coco / split / image, folder / "photos")
         rows += [(f"photos/{names[a['image_id']]}", a["caption"]) for a in listed["annotations"]]
     with (folder / "captions.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("image", "caption"), *rows])
@@ -51,7 +52,8 @@ def measured(coco: Path) -> dict[str, Any]:
     load = idle.load()
     with tempfile.TemporaryDirectory() as name:
         project = Path(name)
-        for part in ("conf", "pyproject.toml", "src"):
+        (project / "src").mkdir()
+        for part in ("conf", "pyproject.toml"):
             (project / part).symlink_to(PROJECT / part)
         given = write_table(coco.resolve(), project / "photos")
         params = f"data.root={project / 'photos'},dataset=photos,model.pretrained=null"
