@@ -89,7 +89,7 @@ def _tables(
     yield pages.Table(
         ("failed", "times", "reason", "such as"),
         [
-            (one.role, one.times, one.reason, one.example)
+            (one.role, one.times, one.reason, "" if one.example == one.reason else one.example)
             for one in failure_reasons(rows)[:_REASONS]
         ],
         ["reason", "such as"],
