@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -38,7 +37,7 @@ from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.serving import request_log
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.deployment import Deployment
-from compo_pipeline.serving.exchange import Exchange, Served
+from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
 
@@ -376,34 +375,6 @@ def test_old_files_and_leftovers_of_killed_servers_are_deleted(
     until(lambda: not old.exists() and not leftover.exists())
     server.log.close()
     assert new.exists() and not old.parent.parent.exists()
-
-
-def test_the_same_request_many_times_takes_no_memory(served: Callable[..., Logging]) -> None:
-    server, seen = served(), list[Exchange]()
-    server.log.close()
-    deployment = Deployment(server.loaded, server.served, ServingSettings())
-    application = serving.build(deployment, [seen.append])
-    pair = {"image": CELLS[0], "text": TEXTS[0]}
-    TestClient(application).post("/invocations", json={"dataframe_records": [pair] * 100})
-    (exchange,) = seen
-    settings = RequestLogSettings(server.folder, flush_seconds=0.05)
-    log = RequestLog(settings, server.folder, counter())
-
-    def add(count: int) -> int:
-        for _ in range(count):
-            log(exchange)
-            until(lambda: not log._worker.waiting)
-        until(lambda: not log._rows)
-        return tracemalloc.get_traced_memory()[0]
-
-    tracemalloc.start()
-    before = add(10)
-    grown = add(40) - before
-    tracemalloc.stop()
-    log.close()
-    assert grown < 500_000, "the embeddings of 4,000 rows have 2 MB"
-    found = logged(server.folder)
-    assert len(found) == 5_000 and len({row["image_hash"] for row in found}) == 1
 
 
 SERVER = """
