@@ -132,23 +132,19 @@ cli.add_command(
 @cli.command()
 @click.argument("prefix", default="")
 @click.option("-e", "--env", help="Also show the values of this environment.  [default: local]")
-@click.option("--markdown", is_flag=True, help="All keys as the page docs/reference/parameters.md.")
 @click.pass_obj
-def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: bool) -> None:
+def params(project: ProjectMetadata, prefix: str, env: str | None) -> None:
     """List the parameters, or those that begin with PREFIX: defaults, types, meanings."""
     from compo_pipeline.core import reference
     from compo_pipeline.project import settings
 
-    conf, env = Path(project.project_path) / "conf", "base" if markdown else env or "local"
+    conf, env = Path(project.project_path) / "conf", env or "local"
     default, values = (
         settings.all_values(settings.loader_of(conf, each, {})) for each in ("base", env)
     )
     parts = settings.settings_classes()
     entries = [*reference.collect_entries(settings.Parameters, parts, default, values)]
-    if markdown:
-        click.echo(reference.markdown(entries), nl=False)
-    else:
-        reference.show(reference.chosen(entries, prefix), env, console.terminal())
+    reference.show(reference.chosen(entries, prefix), env, console.terminal())
 
 
 @cli.command(name="try")

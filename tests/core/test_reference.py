@@ -1,19 +1,13 @@
 """The reference says of every key what it is, from where that is written once."""
 
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from compo_pipeline import cli
-from compo_pipeline.core.reference import (
-    ParameterEntry,
-    chosen,
-    collect_entries,
-)
+from compo_pipeline.core.reference import ParameterEntry, chosen, collect_entries
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.project.settings import Parameters, all_values, loader_of, settings_classes
 from compo_pipeline.registry.settings import GateRule
@@ -69,9 +63,8 @@ def test_a_key_is_chosen_before_a_mere_prefix(entries: list[ParameterEntry]) -> 
         chosen(entries, "batch_size")
 
 
-def test_the_page_is_up_to_date(bootstrapped: Path) -> None:
-    page = (bootstrapped / "docs" / "reference" / "parameters.md").read_text(encoding="utf-8")
-    advice = "stale: compo-pipeline params --markdown > docs/reference/parameters.md"
-    project = SimpleNamespace(project_path=bootstrapped)
-    result = CliRunner().invoke(cli.params, ["--markdown"], obj=project, catch_exceptions=False)
-    assert page == result.output, advice
+def test_the_pages_are_up_to_date(bootstrapped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(bootstrapped / "benchmarks" / "project")
+    parameters = import_module("parameters")
+    found = {page.name: page.read_text(encoding="utf-8") for page in parameters.PAGES.iterdir()}
+    assert found == parameters.pages(), "stale: python benchmarks/project/parameters.py"

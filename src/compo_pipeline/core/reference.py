@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -19,18 +18,6 @@ _TYPES = {"boolean": "true or false", "integer": "integer", "number": "number"}
 _TYPES |= {"string": "text", "null": "null", "array": "list"}
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 _OPEN = "mapping, with names of your own"
-_HEAD = """# Parameters
-
-Every key, its default, what it may be and what it means. `conf/base` holds the keys whose value in
-the demo is not that of the code; both are defaults here. `compo-pipeline params --markdown` writes
-this page; on a terminal, `compo-pipeline params training` lists the keys below one, with `--env`
-also the values of an environment.
-
-A key is changed in an environment's files (`conf/<env>/parameters.yml`) or for one run with
-`--params`, e.g. `kedro run --params training.epochs=3,seed=1`.
-"""
-_TABLE = ("| key | default | allowed | meaning |", "| --- | --- | --- | --- |")
-_PIPE = r"\|"
 
 
 class ParameterEntry(NamedTuple):
@@ -156,7 +143,7 @@ def show(entries: Sequence[ParameterEntry], env: str, console: Console) -> None:
     """Print parameter entries: key, default, type, and the description below."""
     for entry in entries:
         heading = Text(entry.key, style="bold")
-        if default := _default_text(entry):
+        if default := default_text(entry):
             heading.append(f" = {default}", style="not bold cyan")
         if entry.value != entry.default:
             heading.append(f"  {env}: {_one_line(entry.value)}", style="not bold yellow")
@@ -166,31 +153,7 @@ def show(entries: Sequence[ParameterEntry], env: str, console: Console) -> None:
             console.print(Padding(Text(entry.meaning), (0, 0, 0, 4), expand=False))
 
 
-def markdown(entries: Sequence[ParameterEntry]) -> str:
-    """The parameter reference as a Markdown page, with a table for each top-level key."""
-    single = [entry for entry in entries if "." not in entry.key and entry.type]
-    page = [_HEAD, "## What names a run", "", *_TABLE, *map(_markdown_row, single)]
-    for entry in entries:
-        if "." in entry.key:
-            page.append(_markdown_row(entry))
-        elif not entry.type:
-            page += ["", f"## {entry.key}", "", _escape_html(entry.meaning), "", *_TABLE]
-    return "\n".join(page) + "\n"
-
-
-def _markdown_row(entry: ParameterEntry) -> str:
-    """Row of a Markdown table for a parameter entry."""
-    default = f"`{given}`" if (given := _default_text(entry)) else ""
-    cells = (f"`{entry.key}`", default, entry.type, _escape_html(entry.meaning))
-    return f"| {' | '.join(cell.replace('|', _PIPE) for cell in cells)} |"
-
-
-def _escape_html(meaning: str) -> str:
-    """Escape `<` in a Markdown text outside of backticks, so that `<name>` is not read as HTML."""
-    return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", meaning)
-
-
-def _default_text(entry: ParameterEntry) -> str:
+def default_text(entry: ParameterEntry) -> str:
     """Default value of an entry as text; empty for a mapping, and for keys that the user names."""
     return "" if not entry.type or "<" in entry.key else _one_line(entry.default)
 

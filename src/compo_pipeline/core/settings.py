@@ -286,7 +286,7 @@ def _describe_error(cls: type, key: str, problem: Mapping[str, Any]) -> tuple[st
         return path, f"{path}: unknown key{hint} (known: {', '.join(known)})"
     if problem["type"] == "missing":
         return path, f"{path}: {problem['msg']}"
-    # YAML has no tuples, and nor does `allowed` of docs/reference/parameters.md.
+    # YAML has no tuples, and nor does `allowed` of docs/reference/parameters.
     message = problem["msg"].replace("valid tuple", "valid list")
     plugin = problem["type"] == "literal_error" and isinstance(problem["input"], str)
     hint = nearest(problem["input"], ()) if plugin else ""
