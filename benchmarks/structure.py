@@ -16,7 +16,7 @@
 
 `--source` measures another checkout with this one's scripts, `--static` leaves out what is run.
 `--budgets` prints beside their budgets the code lines of the rooms that `ROOMS` names, Kedro nodes
-(calls of `node`), hash functions (by their names), settings (fields of settings classes), lines of
+(calls of `step`), hash functions (by their names), settings (fields of settings classes), lines of
 tests for each code line, and rooms, floors and arrows; it never fails. Hops: see hops.py.
 """
 
@@ -315,7 +315,7 @@ def budgets(source: Path) -> list[tuple[str, float, float]]:
             if isinstance(part, ast.FunctionDef):
                 found["hash functions"] += own and bool(HASH_NAME.search(part.name))
             elif isinstance(part, ast.Call):
-                found["nodes"] += own and ast.unparse(part.func) == "node"
+                found["nodes"] += own and ast.unparse(part.func) == "step"
             elif isinstance(part, ast.ClassDef) and part.decorator_list:
                 marked = "settings" in map(ast.unparse, part.decorator_list)
                 found["settings"] += marked and sum(isinstance(x, ast.AnnAssign) for x in part.body)

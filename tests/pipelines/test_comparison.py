@@ -73,7 +73,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def ask(name: str = "two", dataset: str = "few", **manifest: Any) -> list[dict[str, Any]]:
     manifest = {"data_hash": "d", **manifest}
-    return run_cells(name, SETS, dataset, COMMAND, manifest, [], Path("out"))
+    return run_cells(manifest, [], name, SETS, dataset, COMMAND, "out")
 
 
 def params_of(command: Sequence[str]) -> dict[str, str]:

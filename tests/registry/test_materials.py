@@ -37,7 +37,7 @@ def materials(context: Callable[..., Any]) -> Callable[..., dict[str, Material]]
         ).settings
         manifest = {"data_hash": "d" * 64, "count": 4, "files": {"my captions.csv": "e" * 64}}
         made_by = read.recaption, read.counterfactuals
-        listed = list_materials(model, "my photos", data, manifest, method, "compo_en", *made_by)
+        listed = list_materials(manifest, model, "my photos", data, method, "compo_en", *made_by)
         return {one.part: one.licensed(licences) for one in listed}
 
     return of

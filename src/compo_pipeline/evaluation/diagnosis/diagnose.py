@@ -92,7 +92,7 @@ class Diagnosis:
         return kedro_run("train_eval", options.env, params)
 
 
-def diagnose(comparison: Comparison, run: TrainingRun, model: str = FINE_TUNED) -> Diagnosis:
+def diagnose(comparison: Comparison, run: TrainingRun, *, model: str = FINE_TUNED) -> Diagnosis:
     """Diagnose a model: which kinds of change it misses, and which settings to change.
 
     Args:

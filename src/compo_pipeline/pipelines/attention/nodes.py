@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 def draw_attention(
     valid_captions: Iterable[Caption],
     checkpoint: Path,
+    run: Mapping[str, Any],
     model: ModelSettings,
     evaluation: EvaluationSettings,
     root: Path,
     language_model: str,
     attention: AttentionSettings,
-    run: Mapping[str, Any],
     site: Site,
 ) -> Path:
     """Draw the attention of phrases under base and fine-tuned model; log grids and HTML page.

@@ -23,12 +23,12 @@ from compo_pipeline.tuning import cells
 
 
 def run_cells(
-    name: str,
+    manifest: Mapping[str, Any],
+    valid_captions: Sequence[Caption],
+    set_name: str,
     sets: Mapping[str, Any],
     dataset: str,
     command: CommandOptions,
-    manifest: Mapping[str, Any],
-    valid_captions: Sequence[Caption],
     folder: str,
 ) -> list[dict[str, Any]]:
     """Run `train_eval` for the cells that have no results; returns all cells with result folders.
@@ -38,12 +38,12 @@ def run_cells(
         CellsFailed: cells failed.
     """
     del valid_captions  # every cell reads them from disk
-    chosen = cells.find_cells(name, sets, dataset, command)
+    chosen = cells.find_cells(set_name, sets, dataset, command)
     return cells.run_cells(chosen, manifest["data_hash"], Path(folder))
 
 
 def compare_cells(
-    runs: list[dict[str, Any]], name: str, dataset: str, site: Site
+    runs: list[dict[str, Any]], set_name: str, dataset: str, site: Site
 ) -> tuple[Comparison, dict[str, Any], dict[str, str | bytes]]:
     """Compare the base model and all cells, with intervals over seeds and images.
 
@@ -54,12 +54,12 @@ def compare_cells(
     suite = compare_runs(cells.load_runs(runs))
     facts = {
         **site.facts("comparison"),
-        "set": name,
+        "set": set_name,
         "seeds": str(len(runs[0]["folders"])),
         **{cell["label"]: kedro_run("train_eval", cell["env"], cell["params"]) for cell in runs},
     }
-    page = suite_page(suite, f"Comparison of the set {name}", facts)
+    page = suite_page(suite, f"Comparison of the set {set_name}", facts)
     show(page, HEADLINES, LEFT_OUT)
-    files, tags = page.files(PAGE, MARKDOWN), {"dataset": dataset, "set": name}
-    log_figures(f"comparison-{dataset}-{name}", tags, by_model(suite.rows), files)
+    files, tags = page.files(PAGE, MARKDOWN), {"dataset": dataset, "set": set_name}
+    log_figures(f"comparison-{dataset}-{set_name}", tags, by_model(suite.rows), files)
     return suite, headline_figures(suite.rows), files

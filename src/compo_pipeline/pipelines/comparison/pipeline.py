@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.comparison.nodes import compare_cells, run_cells
 
 
@@ -11,25 +12,19 @@ def create_pipeline() -> Pipeline:
     """Train and compare methods, variants and seeds."""
     return Pipeline(
         [
-            node(
+            step(
                 run_cells,
-                inputs=[
-                    "params:set",
-                    "params:comparison_sets",
-                    "params:dataset",
-                    "params:command",
-                    "manifest",
-                    "valid_captions",
-                    "params:paths.model_output",
-                ],
-                outputs="cells",
-                name="run_cells",
+                ["manifest", "valid_captions"],
+                "cells",
+                set_name="set",
+                sets="comparison_sets",
+                folder="paths.model_output",
             ),
-            node(
+            step(
                 compare_cells,
-                inputs=["cells", "params:set", "params:dataset", "params:site"],
-                outputs=["cells_suite", "cells_metrics", "comparison_report"],
-                name="compare_cells",
+                ["cells"],
+                ["cells_suite", "cells_metrics", "comparison_report"],
+                set_name="set",
             ),
-        ]
+        ],
     )

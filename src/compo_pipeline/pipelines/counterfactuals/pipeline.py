@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.counterfactuals import nodes
 
 
@@ -14,40 +15,21 @@ def create_pipeline() -> Pipeline:
     """
     return Pipeline(
         [
-            node(
+            step(
                 nodes.make_counterfactuals,
-                inputs=[
-                    "valid_captions",
-                    "facts",
-                    "params:views.split",
-                    "params:method",
-                    "params:counterfactuals",
-                    "params:language.model",
-                    "params:data.root",
-                    "params:generator_settings",
-                    "params:paths.counterfactuals_state",
-                    "params:prepare",
-                ],
-                outputs=["counterfactuals", "counterfactuals_quarantine", "counterfactual_images"],
-                name="make_counterfactuals",
+                ["valid_captions", "facts"],
+                ["counterfactuals", "counterfactuals_quarantine", "counterfactual_images"],
+                state="paths.counterfactuals_state",
             ),
-            node(
+            step(
                 nodes.preview_counterfactuals,
-                inputs=[
-                    "counterfactuals",
-                    "counterfactual_images",
-                    "valid_captions",
-                    "params:dataset",
-                    "params:data.root",
-                ],
-                outputs="counterfactuals_preview",
-                name="preview_counterfactuals",
+                ["counterfactuals", "counterfactual_images", "valid_captions"],
+                "counterfactuals_preview",
             ),
-            node(
+            step(
                 nodes.check_counterfactuals,
-                inputs=["counterfactuals", "params:counterfactuals", "counterfactuals_preview"],
-                outputs="counterfactuals_report",
-                name="check_counterfactuals",
+                ["counterfactuals", "params:counterfactuals", "counterfactuals_preview"],
+                "counterfactuals_report",
             ),
         ],
         namespace="counterfactuals",

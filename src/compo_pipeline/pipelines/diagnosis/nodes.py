@@ -58,7 +58,7 @@ def diagnose_models(
     listed = listed_models(models, model_lists)
     opened = open_models(listed, evaluation.device, registration.signing)
     _, suite = score_suite(subtasks, opened, evaluation, benchmarks, Path(embeddings))
-    found = {name: diagnose(suite, training_run, name) for name in suite.models}
+    found = {name: diagnose(suite, training_run, model=name) for name in suite.models}
     settings = {name: asdict(each) for name, each in listed.items()}
     facts = {**site.facts("diagnosis"), "list": models}
     page = diagnosis_page(found, settings, facts, site.command)

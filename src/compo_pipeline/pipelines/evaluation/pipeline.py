@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
 from compo_pipeline.benchmarks.loading import gather
 from compo_pipeline.evaluation.contamination import training_rows
 from compo_pipeline.evaluation.diagnosis.advice import describe_training
 from compo_pipeline.evaluation.diagnosis.diagnose import diagnose
 from compo_pipeline.evaluation.evaluate import compare_run, score_run
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.evaluation import nodes
 
 
@@ -16,84 +17,44 @@ def create_pipeline() -> Pipeline:
     """Score base, control and fine-tuned model on the same items, and write a report."""
     return Pipeline(
         [
-            node(
+            step(
                 gather,
-                inputs=["params:benchmarks", "valid_captions", "params:data.root", "foils"],
-                outputs="benchmark_items",
-                name="gather_items",
+                ["params:benchmarks", "valid_captions", "params:data.root", "foils"],
+                "benchmark_items",
+                "gather_items",
             ),
-            node(
-                nodes.slice_items,
-                inputs=[
-                    "benchmark_items",
-                    "valid_captions",
-                    "params:evaluation",
-                    "params:language.model",
-                    "params:views.split",
-                ],
-                outputs="item_slices",
-                name="slice_items",
-            ),
-            node(
+            step(nodes.slice_items, ["benchmark_items", "valid_captions"], "item_slices"),
+            step(
                 training_rows,
-                inputs=["valid_captions", "facts", "params:views.split"],
-                outputs="training_rows",
-                name="identify_training_rows",
+                ["valid_captions", "facts"],
+                "training_rows",
+                "identify_training_rows",
             ),
-            node(
+            step(
                 score_run,
-                inputs=[
-                    "benchmark_items",
-                    "item_slices",
-                    "checkpoint",
-                    "control_checkpoint",
-                    "run",
-                    "params:model",
-                    "params:evaluation",
-                ],
-                outputs=["scores", "scored_items", "scored_run"],
-                name="score_models",
+                ["benchmark_items", "item_slices", "checkpoint", "control_checkpoint", "run"],
+                ["scores", "scored_items", "scored_run"],
+                "score_models",
+                settings="evaluation",
             ),
-            node(
+            step(
                 compare_run,
-                inputs=[
-                    "scored_run",
-                    "benchmark_items",
-                    "item_slices",
-                    "training_rows",
-                    "params:dataset",
-                    "params:evaluation",
-                    "params:benchmarks",
-                ],
-                outputs="comparison",
-                name="compare_models",
+                ["scored_run", "benchmark_items", "item_slices", "training_rows"],
+                "comparison",
+                "compare_models",
+                settings="evaluation",
             ),
-            node(
+            step(
                 describe_training,
-                inputs=[
-                    "views",
-                    "valid_captions",
-                    "params:method",
-                    "params:method_settings",
-                    "params:views",
-                    "params:data",
-                    "params:generator_settings",
-                    "params:counterfactuals",
-                    "params:language.model",
-                    "params:paths.counterfactuals_state",
-                ],
-                outputs="training_run",
-                name="describe_training",
+                ["views", "valid_captions"],
+                "training_run",
+                view_settings="views",
+                state="paths.counterfactuals_state",
             ),
-            node(
-                diagnose,
-                inputs=["comparison", "training_run"],
-                outputs="diagnosis",
-                name="diagnose_run",
-            ),
-            node(
+            step(diagnose, ["comparison", "training_run"], "diagnosis", "diagnose_run"),
+            step(
                 nodes.write_report,
-                inputs=[
+                [
                     "comparison",
                     "scores",
                     "benchmark_items",
@@ -104,13 +65,9 @@ def create_pipeline() -> Pipeline:
                     "training_curves",
                     "run",
                     "checkpoint",
-                    "params:evaluation",
-                    "params:benchmarks",
-                    "params:foils",
-                    "params:site",
                 ],
-                outputs=["report", "metrics"],
-                name="write_report",
+                ["report", "metrics"],
+                foil_settings="foils",
             ),
         ],
         namespace="evaluation",

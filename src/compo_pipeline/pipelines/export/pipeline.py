@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.export.nodes import export_formats
 
 
@@ -11,11 +12,6 @@ def create_pipeline() -> Pipeline:
     """Convert the checkpoint to the formats of transformers and ONNX."""
     return Pipeline(
         [
-            node(
-                export_formats,
-                inputs=["checkpoint", "comparison", "params:export"],
-                outputs="exported",
-                name="export_formats",
-            )
-        ]
+            step(export_formats, ["checkpoint", "comparison"], "exported"),
+        ],
     )

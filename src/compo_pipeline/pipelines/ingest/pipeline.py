@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 
 
@@ -11,9 +12,9 @@ def create_pipeline() -> Pipeline:
     """Read the captions of every source, and measure them."""
     return Pipeline(
         [
-            node(
+            step(
                 ingest_captions,
-                inputs=[
+                [
                     "source",
                     "params:data",
                     "params:ingest",
@@ -23,9 +24,8 @@ def create_pipeline() -> Pipeline:
                     "recaptions",
                     "recaptions_quarantine",
                 ],
-                outputs=["captions", "facts", "unparseable", "ingest_report", "manifest"],
-                name="ingest_captions",
-            )
+                ["captions", "facts", "unparseable", "ingest_report", "manifest"],
+            ),
         ],
         namespace="data",
         prefix_datasets_with_namespace=False,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.monitoring.nodes import compare_requests
 
 
@@ -14,16 +15,11 @@ def create_pipeline() -> Pipeline:
     """
     return Pipeline(
         [
-            node(
+            step(
                 compare_requests,
-                inputs=[
-                    "params:monitoring",
-                    "params:registration",
-                    "params:serving.log.folder",
-                    "params:site",
-                ],
-                outputs=["monitoring", "monitoring_report"],
-                name="compare_requests",
-            )
-        ]
+                [],
+                ["monitoring", "monitoring_report"],
+                log_folder="serving.log.folder",
+            ),
+        ],
     )

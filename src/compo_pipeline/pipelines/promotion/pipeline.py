@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.promotion.nodes import judge_challenger, refuse
 
 
@@ -14,22 +15,7 @@ def create_pipeline() -> Pipeline:
     """
     return Pipeline(
         [
-            node(
-                judge_challenger,
-                inputs=[
-                    "params:promotion",
-                    "params:registration",
-                    "params:tracking",
-                    "params:site",
-                ],
-                outputs=["decision", "promotion_report"],
-                name="judge_challenger",
-            ),
-            node(
-                refuse,
-                inputs=["decision", "promotion_report"],
-                outputs=None,
-                name="refuse",
-            ),
-        ]
+            step(judge_challenger, [], ["decision", "promotion_report"]),
+            step(refuse, ["decision", "promotion_report"], None),
+        ],
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.raw.nodes import prepare_source
 
 
@@ -11,12 +12,7 @@ def create_pipeline() -> Pipeline:
     """Generate the data, if they are rendered, and check that every source is complete."""
     return Pipeline(
         [
-            node(
-                prepare_source,
-                inputs=["params:data", "params:generator_settings"],
-                outputs="source",
-                name="prepare_source",
-            )
+            step(prepare_source, [], "source"),
         ],
         namespace="data",
         prefix_datasets_with_namespace=False,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.recaption.nodes import recaption_images
 
 
@@ -11,26 +12,12 @@ def create_pipeline() -> Pipeline:
     """Caption the images of a source with a model."""
     return Pipeline(
         [
-            node(
+            step(
                 recaption_images,
-                inputs=[
-                    "source",
-                    "params:data",
-                    "params:ingest",
-                    "params:recaption",
-                    "params:language.model",
-                    "params:prepare",
-                    "params:foils.carve",
-                    "params:paths.recaptions_state",
-                    "params:dataset",
-                ],
-                outputs=[
-                    "recaptions",
-                    "recaptions_quarantine",
-                    "recaptions_report",
-                    "recaptions_preview",
-                ],
-                name="recaption_images",
+                ["source"],
+                ["recaptions", "recaptions_quarantine", "recaptions_report", "recaptions_preview"],
+                carve="foils.carve",
+                state="paths.recaptions_state",
             ),
         ],
         namespace="data",

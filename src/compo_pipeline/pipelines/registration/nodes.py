@@ -40,10 +40,10 @@ from compo_pipeline.tuning import selection
 
 
 def list_materials(
+    manifest: Mapping[str, Any],
     model: ModelSettings,
     dataset: str,
     data: DataSettings,
-    manifest: Mapping[str, Any],
     method: str,
     language_model: str,
     recaption: RecaptionSettings,

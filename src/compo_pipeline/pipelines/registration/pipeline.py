@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.registration import nodes
 
 
@@ -11,24 +12,10 @@ def create_pipeline() -> Pipeline:
     """Export the checkpoint with a card, and register it in MLflow."""
     return Pipeline(
         [
-            node(
-                nodes.list_materials,
-                inputs=[
-                    "params:model",
-                    "params:dataset",
-                    "params:data",
-                    "manifest",
-                    "params:method",
-                    "params:language.model",
-                    "params:recaption",
-                    "params:counterfactuals",
-                ],
-                outputs="materials",
-                name="list_materials",
-            ),
-            node(
+            step(nodes.list_materials, ["manifest"], "materials"),
+            step(
                 nodes.export_checkpoint,
-                inputs=[
+                [
                     "checkpoint",
                     "run",
                     "manifest",
@@ -37,28 +24,12 @@ def create_pipeline() -> Pipeline:
                     "scores",
                     "scored_items",
                     "valid_captions",
-                    "params:data.root",
-                    "params:evaluation",
-                    "params:registration",
-                    "params:promotion.waive",
-                    "params:tuning.benchmarks",
                 ],
-                outputs="export",
-                name="export_checkpoint",
+                "export",
+                waive="promotion.waive",
+                tuned="tuning.benchmarks",
             ),
-            node(
-                nodes.register_export,
-                inputs=[
-                    "export",
-                    "run",
-                    "manifest",
-                    "comparison",
-                    "params:registration",
-                    "params:data.root",
-                ],
-                outputs="registered",
-                name="register_export",
-            ),
+            step(nodes.register_export, ["export", "run", "manifest", "comparison"], "registered"),
         ],
         namespace="registration",
         prefix_datasets_with_namespace=False,

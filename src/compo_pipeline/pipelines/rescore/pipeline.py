@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.rescore.nodes import rescore_version
 
 
@@ -11,22 +12,11 @@ def create_pipeline() -> Pipeline:
     """Score a registered version again, and register it anew."""
     return Pipeline(
         [
-            node(
+            step(
                 rescore_version,
-                inputs=[
-                    "benchmark_items",
-                    "item_slices",
-                    "training_rows",
-                    "valid_captions",
-                    "manifest",
-                    "params:data.root",
-                    "params:model",
-                    "params:evaluation",
-                    "params:registration",
-                    "params:tracking",
-                ],
-                outputs="rescored",
-                name="rescore_version",
+                ["benchmark_items", "item_slices", "training_rows", "valid_captions", "manifest"],
+                "rescored",
+                base="model",
             ),
         ],
     )

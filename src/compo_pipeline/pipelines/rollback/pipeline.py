@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.rollback.nodes import roll_back_champion
 
 
@@ -14,16 +15,6 @@ def create_pipeline() -> Pipeline:
     """
     return Pipeline(
         [
-            node(
-                roll_back_champion,
-                inputs=[
-                    "params:promotion",
-                    "params:registration",
-                    "params:tracking",
-                    "params:site",
-                ],
-                outputs="promotion_report",
-                name="roll_back_champion",
-            ),
-        ]
+            step(roll_back_champion, [], "promotion_report"),
+        ],
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.training import nodes
 
 
@@ -11,59 +12,25 @@ def create_pipeline() -> Pipeline:
     """Train the method, and the control that it is compared with."""
     return Pipeline(
         [
-            node(
+            step(
                 nodes.prepare_training,
-                inputs=[
-                    "valid_captions",
-                    "foils",
-                    "manifest",
-                    "views",
-                    "counterfactual_images",
-                    "params:model",
-                    "params:training",
-                    "params:views.split",
-                    "params:seed",
-                    "params:data.root",
-                    "params:benchmarks",
-                    "params:paths",
-                ],
-                outputs="training_inputs",
-                name="prepare_training",
+                ["valid_captions", "foils", "manifest", "views", "counterfactual_images"],
+                "training_inputs",
             ),
-            node(
+            step(
                 nodes.open_run,
-                inputs=[
-                    "training_inputs",
-                    "counterfactuals_report",
-                    "params:method",
-                    "params:method_settings",
-                    "params:evaluation.control",
-                    "params:dataset",
-                    "params:variant",
-                ],
-                outputs="run",
-                name="open_run",
+                ["training_inputs", "counterfactuals_report"],
+                "run",
+                control="evaluation.control",
             ),
-            node(
+            step(
                 nodes.train_models,
-                inputs=[
-                    "training_inputs",
-                    "run",
-                    "valid_captions",
-                    "foils",
-                    "params:method",
-                    "params:method_settings",
-                    "params:tuning.benchmarks",
-                    "params:benchmarks",
-                ],
-                outputs=["checkpoint", "control_checkpoint", "training_progress"],
-                name="train_models",
+                ["training_inputs", "run", "valid_captions", "foils"],
+                ["checkpoint", "control_checkpoint", "training_progress"],
+                selecting="tuning.benchmarks",
             ),
-            node(
-                nodes.log_training,
-                inputs=["run", "training_progress", "views_preview"],
-                outputs="training_curves",
-                name="log_training",
+            step(
+                nodes.log_training, ["run", "training_progress", "views_preview"], "training_curves"
             ),
         ],
         namespace="training",

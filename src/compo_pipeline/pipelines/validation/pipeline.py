@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.validation import nodes
 
 
@@ -11,23 +12,16 @@ def create_pipeline() -> Pipeline:
     """Check caption rows against rules, and quarantine bad ones."""
     return Pipeline(
         [
-            node(
+            step(
                 nodes.validate_facts,
-                inputs=["facts", "unparseable", "ingest_report", "params:validation"],
-                outputs=["quarantine", "validation_result", "data_docs"],
-                name="validate_facts",
+                ["facts", "unparseable", "ingest_report"],
+                ["quarantine", "validation_result", "data_docs"],
             ),
-            node(
-                nodes.measure_language,
-                inputs=["captions", "params:language.model", "params:validation"],
-                outputs="caption_language",
-                name="measure_language",
-            ),
-            node(
+            step(nodes.measure_language, ["captions"], "caption_language"),
+            step(
                 nodes.select_valid_captions,
-                inputs=["captions", "quarantine", "validation_result", "caption_language"],
-                outputs="valid_captions",
-                name="select_valid_captions",
+                ["captions", "quarantine", "validation_result", "caption_language"],
+                "valid_captions",
             ),
         ],
         namespace="data",

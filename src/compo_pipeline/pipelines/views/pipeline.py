@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.views import nodes
 
 
@@ -14,61 +15,21 @@ def create_pipeline() -> Pipeline:
     """
     return Pipeline(
         [
-            node(
-                nodes.parse_captions,
-                inputs=[
-                    "valid_captions",
-                    "params:views.split",
-                    "params:method",
-                    "params:language.model",
-                    "params:prepare",
-                ],
-                outputs="parses",
-                name="parse_captions",
-            ),
-            node(
+            step(nodes.parse_captions, ["valid_captions"], "parses"),
+            step(
                 nodes.join_annotations,
-                inputs=[
-                    "valid_captions",
-                    "params:method",
-                    "params:method_settings.views",
-                    "params:views",
-                ],
-                outputs="annotations",
-                name="join_annotations",
+                ["valid_captions"],
+                "annotations",
+                method_views="method_settings.views",
             ),
-            node(
+            step(
                 nodes.draw_views,
-                inputs=[
-                    "valid_captions",
-                    "parses",
-                    "counterfactuals",
-                    "annotations",
-                    "params:method",
-                    "params:method_settings.views",
-                    "params:views",
-                    "params:data",
-                    "params:language.model",
-                    "params:seed",
-                    "params:paths.resume",
-                    "params:prepare",
-                ],
-                outputs="views",
-                name="draw_views",
+                ["valid_captions", "parses", "counterfactuals", "annotations"],
+                "views",
+                method_views="method_settings.views",
+                state="paths.resume",
             ),
-            node(
-                nodes.preview_views,
-                inputs=[
-                    "views",
-                    "counterfactual_images",
-                    "params:method",
-                    "params:dataset",
-                    "params:seed",
-                    "params:data.root",
-                ],
-                outputs="views_preview",
-                name="preview_views",
-            ),
+            step(nodes.preview_views, ["views", "counterfactual_images"], "views_preview"),
         ],
         namespace="views",
         prefix_datasets_with_namespace=False,

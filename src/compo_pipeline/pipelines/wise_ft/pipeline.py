@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedro.pipeline import Pipeline, node
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.wise_ft import nodes
 
 
@@ -11,26 +12,12 @@ def create_pipeline() -> Pipeline:
     """Score mixtures of the base's and the fine-tuned model's weights."""
     return Pipeline(
         [
-            node(
+            step(
                 nodes.score_mixtures,
-                inputs=[
-                    "valid_captions",
-                    "foils",
-                    "checkpoint",
-                    "params:model",
-                    "params:tuning.benchmarks",
-                    "params:benchmarks",
-                    "params:evaluation",
-                    "params:data.root",
-                ],
-                outputs="wise_ft",
-                name="score_mixtures",
+                ["valid_captions", "foils", "checkpoint"],
+                "wise_ft",
+                selecting="tuning.benchmarks",
             ),
-            node(
-                nodes.draw_trade_off,
-                inputs=["wise_ft", "run", "params:site"],
-                outputs="wise_ft_report",
-                name="draw_trade_off",
-            ),
-        ]
+            step(nodes.draw_trade_off, ["wise_ft", "run"], "wise_ft_report"),
+        ],
     )
