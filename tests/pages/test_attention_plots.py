@@ -13,7 +13,7 @@ from compo_pipeline.pages.attention_plots import AttentionPanel, render
 def panel(base: np.ndarray, tuned: np.ndarray, size: int = 64) -> AttentionPanel:
     """A gray image."""
     pixels = np.full((size, size, 3), 0.5, np.float32)
-    return AttentionPanel("a box", "a.jpg", pixels, base, tuned, ("base", "fine-tuned"))
+    return AttentionPanel("a box", "a.jpg", pixels, base, tuned)
 
 
 def tints(grid: Image.Image) -> dict[str, np.ndarray]:

@@ -110,16 +110,15 @@ def test_negatives_are_counted_and_absent_ones_told(root: Path) -> None:
     given = page(root, *(view("red.png", negatives=each) for each in negatives))
     assert [side.problem for side in sides(given)].count("absent: no negative was found") == 3
     assert table(given, "negative") == [
-        ["1", "some rule", "1 of 3", "noun phrase 1"],
-        ["2", "some rule", "2 of 3", "noun phrase 2"],
+        ["2", "some rule", "noun phrase", "2 of 3"],
+        ["1", "some rule", "noun phrase", "1 of 3"],
     ]
 
 
 def test_a_negative_that_is_a_positive_is_not_shown_as_one(root: Path) -> None:
     texts = ("a dog and a cat", "A cat and  a dog", "a dog and a cat")
-    *_, third, last = sides(page(root, view(positives=texts, negatives=("a cat and a dog",))))
+    *_, last = sides(page(root, view(positives=texts, negatives=("a cat and a dog",))))
     assert last.problem == "no negative: it is one of the positives" and not last.kind
-    assert third.lines == ["repeats positive 1"]
 
 
 def test_a_random_draw_that_the_seed_decides(root: Path) -> None:

@@ -165,7 +165,7 @@ def test_drift_is_reported_logged_and_an_alarm(
     assert raised.value.exit_code == ALARM_STATUS == 3
     assert "Drift from the reference sample: images" in capsys.readouterr().out
     page = (tmp_path / "report" / "monitoring.html").read_text()
-    assert f"<h1>Requests of {NAME} version 1</h1>" in page and "<svg" in page
+    assert f"<h1>Requests of {NAME} version 1</h1>" in page
     assert "gyrocopter" in page
     approved("monitoring", page)
     (logged,) = mlflow.search_runs(

@@ -11,7 +11,6 @@ from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Subtask, titles
 from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.benchmarks.suites import SUITES, Aggregate
 from compo_pipeline.core.compute import choose_device, environment
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import SettingsError, nearest
@@ -32,42 +31,10 @@ from compo_pipeline.models.settings import ModelSettings
 
 Entry = TypeVar("Entry")
 
-COMPOSITIONAL = (
-    *SUITES["fsc"].aggregates[0].members,
-    (("sugar_crepe_pp", "itt", "average"),),
-    (("bivlc", "group", "all"),),
-    (("coco_counterfactuals", "group", "all"),),
-    (("cola", "image", "all"),),
-    (("color_swap", "group", "all"),),
-    (("mmvp_vlm", "group", "all"),),
-)
-"""The metric of each compositional benchmark that stands for it in the trade-off."""
-
 
 def values_of(comparison: Comparison, model: str) -> dict[Key, float]:
     """All metrics of a model in per cent, by metric key."""
     return {row.key: row.values[model].value for row in comparison.rows}
-
-
-def trade_off(comparison: Comparison) -> tuple[Aggregate, tuple[Aggregate, ...]]:
-    """Means to plot against each other: compositionality, zero-shot and retrieval.
-
-    The first is over the compositional benchmarks that were run; the others are over zero-shot
-    sets, and over retrieval both ways. One without members was not run.
-    """
-    keys = {row.key for row in comparison.rows}
-    sets = [row.key for row in comparison.rows if row.metric == "top1" and not row.averaged]
-    recalls = [row.key for row in comparison.rows if row.metric in ("i2t_r1", "t2i_r1")]
-    above = tuple(member for member in COMPOSITIONAL if keys.issuperset(member))
-    return Aggregate("compositionality", above), (
-        Aggregate("zero-shot top-1", tuple((key,) for key in sets)),
-        Aggregate("retrieval R@1", tuple((key,) for key in recalls)),
-    )
-
-
-def means_of(comparison: Comparison, aggregate: Aggregate) -> dict[str, float]:
-    """Value of a mean over benchmarks for each model."""
-    return {name: aggregate.mean(values_of(comparison, name)) for name in comparison.models}
 
 
 def reference_rows(comparison: Comparison) -> list[PublishedResults]:

@@ -9,7 +9,6 @@ import io
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -53,8 +52,6 @@ class AttentionPanel:
     base: NDArray[np.floating]
     """Attention [G, G] as multiples of uniform attention; likewise `fine_tuned`."""
     fine_tuned: NDArray[np.floating]
-    names: tuple[str, str]
-    """Names of the two models."""
 
 
 def panels_of(
@@ -71,48 +68,30 @@ def panels_of(
             f"model: the image towers of {base.name} and {tuned.name} differ; set model.name and "
             "model.pretrained as they were in the training of the checkpoint"
         )
-    of_image: dict[tuple[Path, str], list[str]] = {}
-    for case in cases:
-        of_image.setdefault((case.root, case.image), []).append(case.phrase)
     panels = []
-    for place, phrases in of_image.items():
+    for case in cases:
         try:
-            image = load(*place, limits)
+            image = load(case.root, case.image, limits)
         except ImageError as error:
-            log.warning("%s is not drawn: %s", Path(*place), error)
+            log.warning("%s is not drawn: %s", case.root / case.image, error)
             continue
-        panels += panels_of_image(base, tuned, image, phrases, ("base", "fine-tuned"), place[1])
+        panels.append(panel_of(base, tuned, image, case.phrase, case.image))
     return panels
 
 
-def panels_of_image(
-    base: LoadedModel,
-    tuned: LoadedModel,
-    image: Image.Image,
-    phrases: Sequence[str],
-    names: tuple[str, str],
-    name: str = "",
-) -> list[AttentionPanel]:
-    """Attention panels of phrases in one image under two models.
-
-    Args:
-        base: first model.
-        tuned: second model, with the same image tower.
-        image: where the phrases are looked for.
-        phrases: texts, each of which gets a panel.
-        names: of the two models.
-        name: of the image.
-    """
+def panel_of(
+    base: LoadedModel, tuned: LoadedModel, image: Image.Image, phrase: str, name: str = ""
+) -> AttentionPanel:
+    """The attention panel of a phrase in an image, under two models with the same image tower."""
     pixels = base.preprocess(image)
-    before = attend(base, pixels, phrases)
-    after = attend(tuned, tuned.preprocess(image), phrases)
+    (before,) = attend(base, pixels, [phrase])
+    (after,) = attend(tuned, tuned.preprocess(image), [phrase])
     shown = pixels.numpy().transpose(1, 2, 0) * np.array(base.std) + np.array(base.mean)
     # Pixels at the edge that the last patches do not reach are left out.
-    side = before.shape[1]
+    side = len(before)
     edge = side * (len(shown) // side)
     shown = shown[:edge, :edge].clip(0, 1)
-    maps = zip(phrases, side**2 * before, side**2 * after, strict=True)
-    return [AttentionPanel(phrase, name, shown, one, two, names) for phrase, one, two in maps]
+    return AttentionPanel(phrase, name, shown, side**2 * before, side**2 * after)
 
 
 def attention_page(name: str, panels: Sequence[AttentionPanel]) -> Page:
@@ -123,7 +102,9 @@ def attention_page(name: str, panels: Sequence[AttentionPanel]) -> Page:
     return Page(f"Attention of {name}", over, [Plot(images=grids, note=_NOTE)])
 
 
-def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:
+def render(
+    panels: Sequence[AttentionPanel], names: Sequence[str] = ("base", "fine-tuned")
+) -> Iterator[Image.Image]:
     """Yield images with grids of a few attention panels each, all on one colour scale."""
     if not panels:
         return
@@ -134,11 +115,13 @@ def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:
     attention = {"cmap": "YlOrBr", "vmin": low, "vmax": high}
     scales = attention, attention, {"cmap": "PRGn", "vmin": -limit, "vmax": limit}
     for start in range(0, len(panels), ROWS):
-        yield _grid(panels[start : start + ROWS], scales)
+        yield _grid(panels[start : start + ROWS], (*names, "difference"), scales)
 
 
 @mpl.rc_context(fname=STYLE)
-def _grid(panels: Sequence[AttentionPanel], scales: Sequence[dict[str, Any]]) -> Image.Image:
+def _grid(
+    panels: Sequence[AttentionPanel], titles: Sequence[str], scales: Sequence[dict[str, Any]]
+) -> Image.Image:
     """An image with a row for each attention panel, and colour bars below.
 
     A row has the image, and its maps over a pale gray copy of it: before, after, difference.
@@ -151,7 +134,7 @@ def _grid(panels: Sequence[AttentionPanel], scales: Sequence[dict[str, Any]]) ->
         line[0].set_title(panel.phrase, parse_math=False)
         line[0].set_ylabel(panel.image, fontsize=6, loc="bottom").set_parse_math(False)
         maps = panel.base, panel.fine_tuned, panel.fine_tuned - panel.base
-        named = zip(line[1:], maps, scales, (*panel.names, "difference"), strict=True)
+        named = zip(line[1:], maps, scales, titles, strict=True)
         for ax, values, scale, title in named:
             ax.imshow(panel.pixels.mean(axis=-1), cmap="gray", vmin=_PALE, vmax=1)
             ax.imshow(values, extent=shown.get_extent(), alpha=0.75, **scale)

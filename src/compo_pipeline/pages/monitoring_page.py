@@ -6,42 +6,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-import numpy as np
-from matplotlib.figure import Figure
-
 from compo_pipeline.data.images.decoding import Limits
 from compo_pipeline.pages import pages
-from compo_pipeline.pages.plots import STYLE, THEME, save
 from compo_pipeline.serving.monitoring.distances import LISTS
-from compo_pipeline.serving.monitoring.drift import EMBEDDINGS
 from compo_pipeline.serving.monitoring.report import Measured
 
 PAGE = "monitoring.html"
-PLOT = "distributions.png"
 SHOWN = "Drift", "Out of the training distribution"
-_LABELS = {
-    "images": "images",
-    "texts": "texts",
-    "cosines": "cosine of image and text",
-    "margins": "margin over texts of the reference",
-    "tokens": "tokens of the text",
-    "words": "words of the text",
-    "unknown_words": "share of unknown words",
-}
 _SHOWN = 25  # words of a table
-_BINS = 30
-_COLUMNS = 2
 
 
 def monitoring_page(
     report: Mapping[str, Any], measured: Measured, images: Path, facts: Mapping[str, str]
 ) -> pages.Page:
-    """The page of a monitoring report, and its plot.
+    """The page of a monitoring report.
 
     Args:
         report: of `serving.monitoring.report.summary`.
-        measured: what was measured, for the plot.
+        measured: what was measured, for the hardest requests.
         images: folder of the logged images, by hash.
         facts: about the run.
     """
@@ -57,7 +39,6 @@ def monitoring_page(
         "A served model's requests against the reference sample of its version",
         [
             drift_table(report),
-            *draw(measured),
             _outside_table(report),
             *_word_sections(report),
             *_hardest_requests(measured, images),
@@ -82,7 +63,9 @@ def drift_table(report: Mapping[str, Any]) -> pages.Table:
             tested = [f"{100 * one['apart']:.0f}%", pages.p_value(one["adjusted"])]
         style = "bad" if one["name"] in report["drifted"] else "level"
         sizes = (one["requests"], one["reference"])
-        rows.append([_LABELS[one["name"]], *sizes, *means, tested[0], pages.Cell(tested[1], style)])
+        rows.append(
+            [one["name"].replace("_", " "), *sizes, *means, tested[0], pages.Cell(tested[1], style)]
+        )
     return pages.Table(
         ("figure", "requests", "reference", "mean", "of the reference", "difference", "apart", "p"),
         rows,
@@ -128,18 +111,16 @@ def _word_sections(report: Mapping[str, Any]) -> Iterator[pages.Section]:
     if not report["texts_logged"]:
         note = "The log has no texts to compare: `serving.log.content: [texts]` logs them."
     yield pages.Text(title="Words", note=note)
-    for name, sign in (("more", 1), ("less", -1)):
-        yield pages.Table(
-            (f"said {name} often", "images", "per cent of words", "in training", "p"),
-            [
-                (
-                    *(one["word"], one["texts"], f"{one['share']:.2f}", f"{one['training']:.2f}"),
-                    pages.p_value(one["p"]),
-                )
-                for one in report["word_shifts"]
-                if sign * (one["share"] - one["training"]) > 0
-            ][:_SHOWN],
-        )
+    yield pages.Table(
+        ("more or less frequent", "images", "per cent of words", "in training", "p"),
+        [
+            (
+                *(one["word"], one["texts"], f"{one['share']:.2f}", f"{one['training']:.2f}"),
+                pages.p_value(one["p"]),
+            )
+            for one in report["word_shifts"][:_SHOWN]
+        ],
+    )
     yield pages.Table(
         ("never in training", "images", "example"),
         [(one["word"], one["texts"], one["example"]) for one in report["new_words"][:_SHOWN]],
@@ -178,33 +159,5 @@ def sentence(report: Mapping[str, Any]) -> str:
         return "Nothing could be compared: there are too few images and texts."
     if not report["alarm"]:
         return f"No drift: none of {len(tested)} figures differs from the reference sample."
-    named = ", ".join(_LABELS[name] for name in report["drifted"])
+    named = ", ".join(report["drifted"]).replace("_", " ")
     return f"Drift from the reference sample: {named}."
-
-
-@mpl.rc_context(fname=STYLE)
-def draw(measured: Measured) -> list[pages.Plot]:
-    """Histograms of requests and reference sample; none if no number was compared."""
-    compared = measured.compared
-    named = [one.name for one in measured.figures if one.p is not None]
-    panels = [
-        name for name in named if name not in EMBEDDINGS and np.nanstd(compared.values[name]) > 0
-    ]
-    if not panels:
-        return []
-    rows = -(-len(panels) // _COLUMNS)
-    figure = Figure(figsize=(6.4, 1.7 * rows), layout="constrained")
-    for place, name in enumerate(panels, 1):
-        ax = figure.add_subplot(rows, _COLUMNS, place, title=_LABELS[name], ylabel="per cent")
-        low, high = np.nanquantile(compared.values[name], (0.001, 0.999))
-        for label, colour, side in (
-            ("reference", "base", ~compared.inside),
-            ("requests", "ours", compared.inside),
-        ):
-            own = compared.values[name][side]
-            shown = own[~np.isnan(own)].clip(low, high)
-            style: dict[str, Any] = {"histtype": "step", "lw": 1.4, "color": THEME[colour]}
-            weights = np.full(len(shown), 100 / len(shown))
-            ax.hist(shown, _BINS, range=(low, high), weights=weights, label=label, **style)
-    figure.axes[0].legend(loc="upper left", fontsize=7)
-    return [save(figure, PLOT, "Requests and reference sample")]

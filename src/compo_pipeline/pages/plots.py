@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -34,22 +32,9 @@ COLOURS = {"base": THEME["base"], "control": THEME["control"], "fine_tuned": THE
 STYLE = str(files(__package__) / "templates" / "page.mplstyle")
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
-_SMOOTHED_FROM = 40  # points of a curve
-_EXACT = ("lr", "scale")  # not measured batch by batch
+_DOTTED = 40  # points of a curve, at most
 # Places of a name beside its point, in points, with the alignment.
 _BESIDE = {(6, 0): "left", (-6, 0): "right", (0, 8): "center", (0, -8): "center"}
-
-
-class Panel(NamedTuple):
-    """One panel of a plot of models by two metrics.
-
-    `points` are (across, up) by model, the baseline first; `line` joins some of them.
-    """
-
-    across: str
-    up: str
-    points: Mapping[str, tuple[float, float]]
-    line: Sequence[tuple[float, float]]
 
 
 def save(figure: Figure, file: str, label: str, title: str = "", note: str = "") -> Plot:
@@ -140,9 +125,8 @@ def _plot_intervals(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -
 def curves(frame: pd.DataFrame) -> list[Plot]:
     """Plot training curves: a panel per column but `step` and `model`, a line per model.
 
-    Long curves of what is measured batch by batch are smoothed, over the values as they are. Where
-    a model's steps alternate between objectives, a column of its name has its own loss, and the
-    mixture `loss` is left out.
+    Where a model's steps alternate between objectives, a column of its name has its own loss, and
+    the mixture `loss` is left out.
 
     Returns:
         A section; none if there is nothing to draw.
@@ -161,88 +145,57 @@ def curves(frame: pd.DataFrame) -> list[Plot]:
         for role, (label, part) in zip(("fine_tuned", "control"), models, strict=False):
             values = part.set_index("step")[name].dropna()
             if len(values):
-                _plot_curve(ax, values, color=COLOURS[role], label=str(label))
+                marker = "." if len(values) <= _DOTTED else ""
+                ax.plot(values, marker=marker, lw=1, color=COLOURS[role], label=str(label))
     figure.axes[0].legend()
     return [save(figure, "curves.png", "Training curves", title="Training")]
 
 
-def _plot_curve(ax: Axes, values: pd.Series, **style: Any) -> None:
-    """Plot one training curve; few points get markers, long curves are smoothed."""
-    name = str(values.name)
-    if name.startswith("val/") or len(values) == 1:
-        style["marker"] = "."
-    elif len(values) >= _SMOOTHED_FROM and name not in _EXACT:
-        ax.plot(values, color=style["color"], lw=0.6, alpha=0.3)
-        values = values.ewm(span=len(values) / 10).mean()
-    ax.plot(values, lw=1.3, **style)
-
-
 @mpl.rc_context(fname=STYLE)
-def scatter(panels: Sequence[Panel], file: str, label: str, title: str, note: str) -> list[Plot]:
-    """Plot models as points by two metrics in each panel, with a line through some of them.
+def scatter(
+    frame: pd.DataFrame, file: str, title: str, note: str, *, joined: bool = False
+) -> list[Plot]:
+    """Plot models as points: the first column of a table against each of the others, in per cent.
 
     Args:
-        panels: one for each quantity on the horizontal axis.
+        frame: a row for each model, the baseline first.
         file: name of the PNG file.
-        label: what the figure shows.
         title: heading of the section.
         note: of the section.
+        joined: whether a line goes through the points.
 
     Returns:
-        A section; none if there is nothing to draw.
+        A section; none if the table has one column or one row.
     """
-    if not panels:
+    if min(frame.shape) < 2:
         return []
-    figure = Figure(figsize=(3.9 * len(panels), 3.2))
-    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for ax, panel in zip(axes, panels, strict=True):
-        ax.plot(*zip(*panel.line, strict=True), color=THEME["line"], lw=1.4, zorder=1)
-        baseline, *others = panel.points.values()
-        ax.scatter(*baseline, s=26, zorder=3, color=COLOURS["base"], marker="s")
-        ax.scatter(*zip(*others, strict=True), s=26, zorder=3, color=COLOURS["fine_tuned"])
+    up, *across = frame.columns
+    figure = Figure(figsize=(3.9 * len(across), 3.2))
+    axes = figure.subplots(1, len(across), squeeze=False, sharey=True)[0]
+    for ax, name in zip(axes, across, strict=True):
+        points = frame[[name, up]].to_numpy()
+        ax.plot(*points.T, "o-" if joined else "o", ms=5, color=COLOURS["fine_tuned"])
+        ax.plot(*points[:1].T, "s", ms=6, color=COLOURS["base"])
         ax.margins(0.12)
-        ax.set_xlabel(panel.across)
-    axes[0].set_ylabel(panels[0].up)
+        ax.set_xlabel(f"{name}, %")
+    axes[0].set_ylabel(f"{up}, %")
     figure.tight_layout()
-    for ax, panel in zip(axes, panels, strict=True):
-        _name_points(ax, panel)
-    return [save(figure, file, label, title, note)]
+    for ax, name in zip(axes, across, strict=True):
+        _name_points(ax, frame[[name, up]])
+    return [save(figure, file, f"{up} against {' and '.join(across)}", title, note)]
 
 
-def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points on the Pareto front, from left to right.
-
-    A model is on it if no other is at least as good both ways and better one way.
-    """
-    return sorted(
-        point
-        for point in points.values()
-        if not any(
-            other != point and min(a - b for a, b in zip(other, point, strict=True)) >= 0
-            for other in points.values()
-        )
-    )
-
-
-def _name_points(ax: Axes, panel: Panel) -> None:
-    """Write model names beside their points, where they cover no point and no other name.
-
-    That of the base and those of the line come first: among many points they find a place.
-    """
-    points = [*panel.points.values()]
-    centres = ax.transData.transform(points)
-    taken = [Bbox([centre - 4, centre + 4]) for centre in centres]
-    first = [points[0], *panel.line]
-    for name, point in sorted(panel.points.items(), key=lambda one: one[1] not in first):
-        for far, ((across, up), align) in itertools.product((1, 2, 3), _BESIDE.items()):
+def _name_points(ax: Axes, points: pd.DataFrame) -> None:
+    """Write names beside their points, where they cover no point and no other name."""
+    taken = [Bbox([centre - 4, centre + 4]) for centre in ax.transData.transform(points)]
+    for name, across, up in points.itertuples():
+        for offset, align in _BESIDE.items():
             text = ax.annotate(
-                name, point, (far * across, far * up), textcoords="offset points",
+                str(name), (across, up), offset, textcoords="offset points",
                 fontsize=7, ha=align, va="center", parse_math=False,
             )  # fmt: skip
             box = text.get_window_extent()
-            if not any(box.overlaps(other) for other in taken):
+            if not any(map(box.overlaps, taken)):
+                taken.append(box)
                 break
-            text.remove()
-        else:
-            continue  # it is in the table
-        taken.append(box)
+            text.remove()  # it is in the table

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import pandas as pd
+
+from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.core.console import terminal
 from compo_pipeline.evaluation.availability import BenchmarkAvailability
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import aggregate_rows
-from compo_pipeline.evaluation.suite import means_of, reference_rows, same_models, trade_off
+from compo_pipeline.evaluation.roles import ROLE_LABELS
+from compo_pipeline.evaluation.suite import reference_rows, same_models
 from compo_pipeline.pages import pages, plots, tables
 
 PAGE, MARKDOWN = "benchmark.html", "benchmark.md"
@@ -73,33 +77,18 @@ def _adjusted_p(place: int, row: Row) -> str:
 
 
 def _frontier(suite: Comparison) -> list[pages.Plot]:
-    """Compositionality of the models against zero-shot accuracy and retrieval."""
-    up, rights = trade_off(suite)
-    above = means_of(suite, up) if up.members else {}
-    if len(above) < 2:
-        return []
-    panels = []
-    for right in rights:
-        if right.members:
-            across = means_of(suite, right)
-            points = {name: (across[name], above[name]) for name in above}
-            x, y = (f"{one.label}, mean of {len(one.members)}, %" for one in (right, up))
-            panels.append(plots.Panel(x, y, points, plots.pareto_front(points)))
-    labels = {row.key: row.label for row in suite.rows}
-    members = "; ".join(
-        f"{axis.label}: "
-        + ", ".join(" and ".join(labels[key] for key in member) for member in axis.members)
-        for axis in (up, *rights)
-        if axis.members
+    """Composition of the models against zero-shot accuracy and retrieval."""
+    values = [
+        (name, ROLE_LABELS[BENCHMARKS[row.benchmark].role], estimate.value)
+        for row in suite.headlines
+        for name, estimate in row.values.items()
+    ]
+    means = pd.DataFrame(values, columns=["model", "role", "value"]).pivot_table(
+        "value", "model", "role", sort=False
     )
-    return plots.scatter(
-        panels,
-        FRONTIER,
-        "Compositionality of every model against its zero-shot accuracy and retrieval",
-        "Compositionality against what it may cost",
-        f"Means of what was run; {members}. The square is the baseline; the line joins the models "
-        "that no other surpasses. The intervals of the parts are in the tables.",
-    )
+    shown = means.reindex(columns=[*ROLE_LABELS.values()]).dropna(axis="columns")
+    note = "Means of the headline metrics of each kind. The square is the baseline."
+    return plots.scatter(shown, FRONTIER, "Composition against what it may cost", note)
 
 
 def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:

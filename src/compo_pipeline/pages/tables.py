@@ -213,12 +213,9 @@ def show_comparison(
     console = terminal(console)
     console.print()
     print_table(headline_table(comparison), console)
-    for line in comparison.left_out:
-        console.print(Words(line, style="yellow"))
-    if not comparison.conclusions:
-        console.print("No item could be scored, so there is nothing to compare.")
-    for place, line in enumerate(comparison.conclusions):
-        console.print(Words(line, style="bold" if place == 0 else ""))
+    none = ["No item could be scored, so there is nothing to compare."]
+    for line in (*comparison.left_out, *(comparison.conclusions or none)):
+        console.print(Words(line))
     for line in last:
         # Unwrapped, so that commands can be copied.
         console.print(Words(line), soft_wrap=True)

@@ -101,9 +101,8 @@ class VersionPair:
         Raises:
             NoPatches: the models have no patch features.
         """
-        names = "base", self.label
-        panels = attention_plots.panels_of_image(self.base, self.tuned, image, [phrase], names)
-        (grid,) = attention_plots.render(panels)
+        panel = attention_plots.panel_of(self.base, self.tuned, image, phrase)
+        (grid,) = attention_plots.render([panel], ("base", self.label))
         source, width, height = thumbnail(grid, _FIGURE_SIDE)
         size = {"source": source, "width": width, "height": height}
         return render("ui/attention.html", {**size, "phrase": phrase, "label": self.label})

@@ -21,8 +21,7 @@ from compo_pipeline.pages import pages
 from compo_pipeline.pages.pages import ImageCard, Side
 
 COUNT = 50
-_CATEGORIES = 6  # listed per generator
-_PHRASES = 24  # frequent phrases listed
+_CATEGORIES = 24  # listed
 _NOTE = (
     "Texts with a green line are positives: captions and texts made of them. Those with a red line "
     "are hard negatives, whose changes are marked. Training takes negatives to be false of the "
@@ -68,38 +67,25 @@ def views_page(
     ]
     note = f"{len(cards):,} of {len(views):,} views, drawn at random. {_NOTE}"
     shown = pages.Cards(cards, title="Views", note=note)
-    return pages.Page(title, over, [*_counts(views), shown], facts=facts)
+    return pages.Page(title, over, [_categories(views), shown], facts=facts)
 
 
-def _counts(views: Sequence[View]) -> Iterator[pages.Table | pages.Text]:
-    """What an epoch's views have: negatives by generator, noun phrases."""
-    categories: dict[tuple[int, str], Counter[str]] = {}
-    phrases, captions = Counter[str](), 0
-    for view in views:
-        for slot, origin in enumerate(_origins(view), 1):
-            if origin is not None:
-                counts = categories.setdefault((slot, origin["generator"]), Counter())
-                counts[origin["category"].partition(":")[0]] += 1
-        captions += bool(view.phrases)
-        phrases.update(phrase.casefold() for phrase in view.phrases)
-    yield pages.Table(
-        ("negative", "by", "of views", "categories"),
-        [
-            (
-                *(str(slot), generator.replace("_", " ")),
-                f"{counts.total():,} of {len(views):,}",
-                pages.counted(dict(counts.most_common(_CATEGORIES))),
-            )
-            for (slot, generator), counts in sorted(categories.items())
-        ],
-        ["by", "categories"],
+def _categories(views: Sequence[View]) -> pages.Table:
+    """How many views have a negative of each generator and category."""
+    counts = Counter(
+        (str(slot), origin["generator"], origin["category"].partition(":")[0])
+        for view in views
+        for slot, origin in enumerate(_origins(view), 1)
+        if origin is not None
     )
-    if phrases:
-        yield pages.Text(
-            note=f"{captions:,} texts have phrases: {phrases.total() / captions:.2f} per text, "
-            f"{len(phrases):,} distinct. Most frequent: "
-            f"{pages.counted(dict(phrases.most_common(_PHRASES)))}."
-        )
+    return pages.Table(
+        ("negative", "by", "category", "of views"),
+        [
+            (slot, *(name.replace("_", " ") for name in names), f"{count:,} of {len(views):,}")
+            for (slot, *names), count in counts.most_common(_CATEGORIES)
+        ],
+        ["by", "category"],
+    )
 
 
 def _image_sides(view: View, root: Path) -> Iterator[Side]:
@@ -109,8 +95,8 @@ def _image_sides(view: View, root: Path) -> Iterator[Side]:
         first, second = (load(root, path, ACCEPTED) for path in view.images)
         joined = compose(first, second, cast("Axis", view.axis), pages.SIDE)
         images = [ImageCard(", ".join(view.images), *pages.thumbnail(joined))]
-    for image in images:
-        yield Side("image", image)
+    for place, image in enumerate(images, 1):
+        yield Side(f"image {place}" if len(images) > 1 else "image", image)
 
 
 def _text_sides(view: View, made: Path) -> Iterator[Side]:
@@ -118,52 +104,32 @@ def _text_sides(view: View, made: Path) -> Iterator[Side]:
 
     Those that have a counterfactual image stand below it.
     """
-
-    def title(kind: str, place: int, count: int) -> str:
-        # A pair has two images, each with as many texts.
-        name = f"{kind} {place + 1}" if count > 1 else kind
-        return f"{name}, image {1 + place * 2 // count}" if view.kind == "pair" else name
-
-    images = dict(
-        zip(
-            (("negative", 0), ("positive", 1)),
-            (
-                pages.image_card(made, path) if path else ImageCard()
-                for path in view.counterfactuals
-            ),
-            strict=False,
-        )
-    )
-    for place, text in enumerate(view.positives):
-        lines = []
-        if text in view.positives[:place]:
-            lines.append(f"repeats positive {view.positives.index(text) + 1}")
-        if place == 0 and view.phrases:
-            lines.append(f"phrases: {' | '.join(view.phrases)}")
-        heading = title("positive", place, len(view.positives))
-        yield Side(heading, images.get(("positive", place)), text, lines, kind="positive")
+    cards = [pages.image_card(made, each) if each else ImageCard() for each in view.counterfactuals]
+    images = dict(zip(("negative 1", "positive 2"), cards, strict=False))
+    for place, text in enumerate(view.positives, 1):
+        title = f"positive {place}"
+        lines = [f"phrases: {' | '.join(view.phrases)}"] if place == 1 and view.phrases else []
+        yield Side(title, images.get(title), text, lines, kind="positive")
     if view.kind == "long":  # a whole caption has no negatives
         return
     positives = {tuple(text.casefold().split()) for text in view.positives}
-    for place, (negative, origin) in enumerate(zip(view.negatives, _origins(view), strict=False)):
-        heading, image = (
-            title("negative", place, len(view.negatives)),
-            images.get(("negative", place)),
-        )
+    for place, (negative, origin) in enumerate(
+        zip(view.negatives, _origins(view), strict=False), 1
+    ):
+        title = f"negative {place}"
+        image = images.get(title)
         if negative is None or origin is None:
-            yield Side(heading, image, problem="absent: no negative was found")
+            yield Side(title, image, problem="absent: no negative was found")
             continue
-        how = origin["category"].replace("_", " ")
-        how += f": {' | '.join(origin['words'])}" if origin["words"] else ""
-        none = tuple(negative.casefold().split()) in positives
-        yield Side(
-            f"{heading}: {origin['generator'].replace('_', ' ')}",
-            image,
-            pages.marked(negative, view.positives),
-            [] if none else [how],
-            "no negative: it is one of the positives" if none else "",
-            "" if none else "negative",
+        title += f": {origin['generator'].replace('_', ' ')}"
+        text = pages.marked(negative, view.positives)
+        if tuple(negative.casefold().split()) in positives:
+            yield Side(title, image, text, problem="no negative: it is one of the positives")
+            continue
+        how = ": ".join(
+            filter(None, (origin["category"].replace("_", " "), " | ".join(origin["words"])))
         )
+        yield Side(title, image, text, [how], kind="negative")
 
 
 def _origins(view: View) -> Sequence[Mapping[str, Any] | None]:

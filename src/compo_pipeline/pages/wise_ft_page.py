@@ -11,7 +11,7 @@ from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, MEANS, best_ratio
 from compo_pipeline.evaluation.roles import ROLE_LABELS
 from compo_pipeline.pages.pages import Cell, Link, Page, Plot, Table, Text, interval
-from compo_pipeline.pages.plots import Panel, scatter
+from compo_pipeline.pages.plots import scatter
 
 PAGE, BY_RATIO = "wise_ft.html", "Metrics by ratio"
 
@@ -116,25 +116,15 @@ def means_by_ratio(frame: pd.DataFrame) -> pd.DataFrame:
 def trade_off(frame: pd.DataFrame) -> list[Plot]:
     """Plot the trade-off between composition, zero-shot accuracy and retrieval by WiSE-FT ratio.
 
-    The first of these roles that was scored is plotted against the others; against the ratio if it
-    is the only one.
+    The first of these roles that was scored is plotted against the others.
 
     Args:
         frame: of `wise_ft.sweep`, of the reported or of the validation items.
     """
     means = means_by_ratio(frame)
-    if means.empty:
-        return []
-    up, *right = means.columns
-    across = {f"{ROLE_LABELS[role]}, %": means[role] for role in right}
-    across = across or {"share of the fine-tuned weights": means.index.to_series()}
-    panels = []
-    for label, values in across.items():
-        points = zip(values, means[up], strict=True)
-        named = dict(zip((f"{ratio:g}" for ratio in means.index), points, strict=True))
-        panels.append(Panel(label, f"{ROLE_LABELS[up]}, %", named, list(named.values())))
-    sets = {ROLE_LABELS[role]: _role_means(frame, role).sets.iloc[0] for role in means.columns}
     note = "Each point is a ratio, the square the base; each axis is the mean of its sets."
-    note += "".join(f" {role}: {members}." for role, members in sets.items())
-    label = f"{' against '.join(sets)}, along the ratios"
-    return scatter(panels, "trade_off.png", label, "The trade-off", note)
+    for role in means.columns:
+        note += f" {ROLE_LABELS[role]}: {_role_means(frame, role).sets.iloc[0]}."
+    return scatter(
+        means.rename(columns=ROLE_LABELS), "trade_off.png", "The trade-off", note, joined=True
+    )

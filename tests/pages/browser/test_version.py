@@ -13,7 +13,7 @@ from PIL import Image
 from compo_pipeline.evaluation.analysis.attention import attend
 from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.pages.attention_plots import panels_of_image
+from compo_pipeline.pages.attention_plots import panel_of
 from compo_pipeline.pages.try_page import (
     LONGEST_CAPTION,
     MOST_CAPTIONS,
@@ -72,7 +72,7 @@ def test_captions_are_lines() -> None:
 
 
 def test_maps_are_the_attention_of_both_models(pair: VersionPair, pixels: Image.Image) -> None:
-    (panel,) = panels_of_image(pair.base, pair.tuned, pixels, ["a red cube"], ("base", "own"))
+    panel = panel_of(pair.base, pair.tuned, pixels, "a red cube")
     for loaded, found in ((pair.base, panel.base), (pair.tuned, panel.fine_tuned)):
         (expected,) = attend(loaded, loaded.preprocess(pixels), ["a red cube"])
         np.testing.assert_allclose(found, 4 * expected, rtol=1e-5)

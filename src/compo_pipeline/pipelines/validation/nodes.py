@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from compo_pipeline.core.records import Caption, Fact, Rejected
@@ -16,7 +14,7 @@ from compo_pipeline.data.quality.caption_language import refuse_unknown
 from compo_pipeline.data.quality.quarantine import valid_captions
 from compo_pipeline.data.quality.settings import DataValidationSettings
 from compo_pipeline.language.parsing import load_once
-from compo_pipeline.pages.data_docs import data_docs
+from compo_pipeline.pages.data_page import data_page
 
 log = logging.getLogger(__name__)
 
@@ -27,25 +25,21 @@ def validate_facts(
     ingest_report: Mapping[str, Any],
     validation: DataValidationSettings,
 ) -> tuple[list[Rejected], dict[str, Any], dict[str, str | bytes]]:
-    """Check facts about rows against the rules: quarantine, summary and Data Docs.
+    """Check facts about rows against the rules: quarantine, summary and a page.
 
     Bad rows do not fail here, so that all results are saved.
 
     Returns:
-        Quarantine (unparseable records first), the summary by rule, the Data Docs.
+        Quarantine (unparseable records first), the summary by rule, the page of the data.
     """
     from compo_pipeline.data.quality import suite  # Great Expectations: five seconds
 
     frame = Table.of(facts, Fact).to_arrow().to_pandas()
-    with TemporaryDirectory() as folder:
-        site = Path(folder)
-        broken = quarantine.first_of_column(
-            suite.check(frame, validation.rules, site), validation.rules
-        )
-        entries = [*unparseable, *quarantine.quarantined(frame, broken, validation.rules)]
-        warnings = caption_form.warnings(ingest_report)
-        result = quarantine.summary(len(facts), entries, broken, validation, warnings)
-        files = data_docs(site, result, frame, ingest_report)
+    broken = quarantine.first_of_column(suite.check(frame, validation.rules), validation.rules)
+    entries = [*unparseable, *quarantine.quarantined(frame, broken, validation.rules)]
+    warnings = caption_form.warnings(ingest_report)
+    result = quarantine.summary(len(facts), entries, broken, validation, warnings)
+    files = data_page(result, frame, ingest_report).files("index.html")
     reasons = Counter(entry.rule for entry in entries)
     shown = ", ".join(f"{rule} {count}" for rule, count in reasons.most_common())
     counts = result["bad"], result["records"]

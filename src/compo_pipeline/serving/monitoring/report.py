@@ -12,10 +12,9 @@ from compo_pipeline.core.settings import PlainError
 from compo_pipeline.registry.lineage import Lineage
 from compo_pipeline.registry.reference import Reference
 from compo_pipeline.serving.monitoring import distances as far
-from compo_pipeline.serving.monitoring.distances import Distances, HardRequest, OutsideShare
+from compo_pipeline.serving.monitoring.distances import HardRequest, OutsideShare
 from compo_pipeline.serving.monitoring.drift import (
     OTHERS,
-    Compared,
     FigureDrift,
     compare_rows,
     margins,
@@ -39,19 +38,15 @@ class Alarm(PlainError):
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Measurements of a window of requests: drift, distances, hardest requests.
+    """Measurements of a window of requests: drift, shares out of distribution, hardest requests.
 
     Attributes:
-        compared: values of requests and reference.
         figures: their drift.
-        distances: of all requests from the reference.
         outside: shares out of distribution.
         hardest: lists of the hardest requests.
     """
 
-    compared: Compared
     figures: Sequence[FigureDrift]
-    distances: Distances
     outside: Sequence[OutsideShare]
     hardest: dict[str, list[HardRequest]]
 
@@ -77,9 +72,7 @@ def measure(window: Window, reference: Reference, settings: MonitoringSettings) 
     given = np.where(window.given[:, None], window.texts, np.nan)
     over_others = margins(window.images, given, reference.texts[:OTHERS])
     return Measured(
-        compared,
         measure_drift(compared, SEED),
-        distances,
         far.outside_shares(window, distances),
         far.hardest(window, distances, over_others, _HARDEST),
     )
