@@ -16,7 +16,7 @@ from pathlib import Path
 
 from compo_pipeline.benchmarks.averages import ALL
 from compo_pipeline.benchmarks.files import Record, read_content, read_file, tail_of
-from compo_pipeline.benchmarks.items import Benchmark, Download, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown
 
@@ -95,6 +95,6 @@ BENCHMARK = Benchmark(
     headline=lambda metric, name: metric in ("image", "average_precision"),
     source="github.com/arijitray1993/COLA: data/COLA_multiobjects_matching_benchmark.json, "
     "data/COLA_singleobjects_benchmark_{GQA,CLEVR,PACO}.json; images: those they name",
-    download=Download(annotations="MIT"),
+    download="annotations MIT",
     parts=(ALL, "single_gqa", "single_clevr", "single_paco"),
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import Record, read_files
-from compo_pipeline.benchmarks.items import Benchmark, Download, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown
 
@@ -63,5 +63,5 @@ BENCHMARK = Benchmark(
     source="github.com/RAIVNLab/CREPE: prod_hard_negatives/{atom,negate,swap}/*.csv; images: "
     "Visual Genome's folders VG_100K and VG_100K_2",
     files=("*/*",),
-    download=Download("15 GB of Visual Genome", images="Visual Genome CC BY 4.0"),
+    download="15 GB of Visual Genome, CC BY 4.0",
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import read_file, read_files, subtasks_of
-from compo_pipeline.benchmarks.items import Benchmark, Download, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import path_below, shown
 
@@ -122,7 +122,7 @@ SVO_PROBES = Benchmark(
     averages={"t2i": {"average": Mean(_WORDS)}},
     source="github.com/google-deepmind/svo_probes: svo_probes.csv; images: <image id>.jpg, "
     "from the addresses in it",
-    download=Download(annotations="Apache-2.0"),
+    download="annotations Apache-2.0",
 )
 IMAGECODE = Benchmark(
     name="imagecode",
@@ -132,7 +132,7 @@ IMAGECODE = Benchmark(
     headline=lambda metric, name: name == "average",
     averages={"t2i": {"average": Mean(("video", "static"), by_items=True)}},
     source="github.com/McGill-NLP/imagecode: data/valid_data.json; images: <set>/img<n>.jpg",
-    download=Download(annotations="MIT"),
+    download="annotations MIT",
 )
 SPEC = Benchmark(
     name="spec",

@@ -132,32 +132,6 @@ def sets_of(subtasks: Iterable[Subtask]) -> dict[tuple[str, str], list[Subtask]]
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
-    """Size and licences of a benchmark's files, for display; empty where they are unknown.
-
-    Attributes:
-        size: about, of the images as their source packs them.
-        annotations: licence of texts and labels, as their source states it.
-        images: licence of the images.
-    """
-
-    size: str = ""
-    annotations: str = ""
-    images: str = ""
-
-    def __str__(self) -> str:
-        """In words."""
-        facts = {
-            "size": self.size,
-            "licence of annotations": self.annotations,
-            "of images": self.images,
-        }
-        return "; ".join(f"{fact}: {value or 'unknown'}" for fact, value in facts.items())
-
-
-UNKNOWN = Download()
-
 # Of sources that several benchmarks ask about.
 COCO_PHOTOS = "each photo's own, on Flickr (cocodataset.org: terms of use)"
 FLICKR_PHOTOS = "each photo's own, on Flickr; for research (the authors' form)"
@@ -192,7 +166,7 @@ class Benchmark:
     official_items: int | None = None
     subtask_in_label: Literal["last", "first"] = "last"
     unnamed: tuple[str, ...] = (ALL,)
-    download: Download = UNKNOWN
+    download: str = ""
     parts: tuple[str, ...] = ()
     has_official_files: bool = True
 

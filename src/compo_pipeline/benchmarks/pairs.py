@@ -9,7 +9,7 @@ from pathlib import Path
 from compo_pipeline.benchmarks import hub
 from compo_pipeline.benchmarks.averages import ALL, Mean
 from compo_pipeline.benchmarks.files import Record, files_of, read_files, subtasks_of
-from compo_pipeline.benchmarks.items import FILES, UNKNOWN, Benchmark, Download, Item, Subtask
+from compo_pipeline.benchmarks.items import FILES, Benchmark, Item, Subtask
 from compo_pipeline.core.seeding import rng
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown
@@ -150,7 +150,7 @@ def _declare_benchmark(
     source: str,
     *,
     average: tuple[str, Mean] | None = None,
-    download: Download = UNKNOWN,
+    download: str = "",
 ) -> Benchmark:
     """Declaration of a benchmark with a given file format, and its average for summaries."""
     name, mean = average or (ALL, None)
@@ -183,9 +183,7 @@ WINOGROUND = _declare_benchmark(
     "huggingface.co/datasets/facebook/winoground: data/examples.jsonl, images: images.zip; or "
     "its Parquet",
     average=_OVER_ITEMS,
-    download=Download(
-        "0.4 GB", "Meta Images Research Licence", "Getty Images, by the same licence"
-    ),
+    download="0.4 GB; annotations and Getty's images: Meta Images Research Licence",
 )
 COLOR_SWAP = _declare_benchmark(
     _FileFormat(
@@ -198,7 +196,7 @@ COLOR_SWAP = _declare_benchmark(
     "ColorSwap",
     "github.com/Top34051/colorswap: data/test.json, images: images.zip; or the Parquet of "
     "huggingface.co/datasets/stanfordnlp/colorswap",
-    download=Download(annotations="MIT"),
+    download="annotations MIT",
 )
 BIVLC = _declare_benchmark(
     _FileFormat(
@@ -212,7 +210,7 @@ BIVLC = _declare_benchmark(
     "huggingface.co/datasets/imirandam/BiVLC: its Parquet; or the same as test.jsonl or "
     "test.csv, `image` and `negative_image` the names of images that you store",
     average=_OVER_ITEMS,
-    download=Download(annotations="MIT"),
+    download="annotations MIT",
 )
 MMVP_VLM = _declare_benchmark(
     _FileFormat(
@@ -234,7 +232,7 @@ EQBEN = _declare_benchmark(
     "github.com/Wangt-CN/EqBen: private_info_global.json or its subset; images: below "
     "eqbenag, eqbenyoucook2, ...",
     average=("average", _EQBEN_MEAN),
-    download=Download(annotations="Apache-2.0"),
+    download="annotations Apache-2.0",
 )
 COCO_COUNTERFACTUALS = Benchmark(
     name=_COCO.name,
@@ -245,6 +243,6 @@ COCO_COUNTERFACTUALS = Benchmark(
     source="huggingface.co/datasets/Intel/COCO-Counterfactuals: data/examples.jsonl; images: "
     "images.zip; or its Parquet",
     files=hub.WITH_PARQUET,
-    download=Download(annotations="CC BY 4.0", images="CC BY 4.0"),
+    download="annotations and images CC BY 4.0",
     parts=(ALL, "retrieval"),
 )

@@ -30,7 +30,6 @@ from compo_pipeline.benchmarks.items import (
     FILES,
     FLICKR_PHOTOS,
     Benchmark,
-    Download,
     Item,
     Subtask,
 )
@@ -279,7 +278,7 @@ COCO = replace(
     load=_load_coco,
     source=f"cocodataset.org: captions_val2017.json; or {_KARPATHY}: dataset_coco.json; or both; "
     "images: COCO's folder with val2017 and val2014",
-    download=Download("1 GB of val2017, 6 GB of val2014", "CC BY 4.0", COCO_PHOTOS),
+    download=f"1 GB of val2017, 6 GB of val2014; annotations CC BY 4.0; images: {COCO_PHOTOS}",
     parts=("clic", "karpathy"),
 )
 FLICKR30K = replace(
@@ -289,7 +288,7 @@ FLICKR30K = replace(
     load=_load_flickr30k,
     source=f"{_KARPATHY}: dataset_flickr30k.json; images: flickr30k-images of "
     "shannon.cs.illinois.edu/DenotationGraph",
-    download=Download("4 GB", images=FLICKR_PHOTOS),
+    download=f"4 GB; images: {FLICKR_PHOTOS}",
     parts=("karpathy", "clic"),
 )
 FLICKR8K = replace(
@@ -298,7 +297,7 @@ FLICKR8K = replace(
     label="Flickr8k retrieval",
     load=_load_flickr8k,
     source=f"{_KARPATHY}: dataset_flickr8k.json; images: Flicker8k_Dataset of its authors' form",
-    download=Download("1 GB", images=FLICKR_PHOTOS),
+    download=f"1 GB; images: {FLICKR_PHOTOS}",
     parts=("karpathy",),
 )
 DOCCI = replace(
@@ -307,7 +306,7 @@ DOCCI = replace(
     label="DOCCI retrieval",
     load=_load_docci,
     source="google.github.io/docci: docci_descriptions.jsonlines; its images",
-    download=Download(annotations="CC BY 4.0", images="CC BY 4.0"),
+    download="annotations and images CC BY 4.0",
     parts=("test", "test_whole"),
 )
 IIW = replace(
@@ -318,7 +317,7 @@ IIW = replace(
     source="the folders IIW-400, DCI_Test, DOCCI_Test, CM_3600, LocNar_Eval of "
     "github.com/google/imageinwords: datasets, each with its data.jsonl; their images",
     files=(*FILES, "*/data.jsonl"),
-    download=Download(annotations="CC BY 4.0", images="of DOCCI CC BY 4.0; of the others unknown"),
+    download="annotations CC BY 4.0; images of DOCCI CC BY 4.0",
     parts=tuple(
         part
         for name in ("iiw_400", "dci_test", "docci_test", "cm_3600", "locnar_eval")

@@ -13,7 +13,7 @@ from pathlib import Path
 from compo_pipeline.benchmarks import hub
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import Record, files_of, read_files
-from compo_pipeline.benchmarks.items import COCO_PHOTOS, Benchmark, Download, Item, Subtask
+from compo_pipeline.benchmarks.items import COCO_PHOTOS, Benchmark, Item, Subtask
 
 REPLACE = ("replace_obj", "replace_att", "replace_rel")
 SWAP = ("swap_obj", "swap_att")
@@ -100,7 +100,7 @@ SUGAR_CREPE = Benchmark(
     headline=lambda metric, name: name in ("add", "replace", "swap", "average"),
     averages={"accuracy": _AVERAGES},
     source="github.com/RAIVNLab/sugar-crepe: data/*.json; images: COCO val2017",
-    download=Download("1 GB", "MIT", COCO_PHOTOS),
+    download=f"1 GB; annotations MIT; images: {COCO_PHOTOS}",
 )
 SUGAR_CREPE_PP = Benchmark(
     name="sugar_crepe_pp",
@@ -112,5 +112,5 @@ SUGAR_CREPE_PP = Benchmark(
     source="github.com/Sri-Harsha/scpp: its files as <subtask>.json, or the Parquet of "
     "huggingface.co/datasets/Aman-J/SugarCrepe_pp; images: COCO val2017",
     files=hub.WITH_PARQUET,
-    download=Download("1 GB", "CC BY 4.0", COCO_PHOTOS),
+    download=f"1 GB; annotations CC BY 4.0; images: {COCO_PHOTOS}",
 )

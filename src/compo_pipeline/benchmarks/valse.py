@@ -10,7 +10,7 @@ from pathlib import Path
 
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import read_files
-from compo_pipeline.benchmarks.items import Benchmark, Download, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown
 
@@ -77,5 +77,5 @@ BENCHMARK = Benchmark(
     averages={"accuracy": {**_AVERAGES, "average": Mean(_PHENOMENA)}},
     source="github.com/Heidelberg-NLP/VALSE: data/*.json; images: below the folders that its "
     "config.py names (visual7w/images, actions/images_512, ...), COCO/val2014 for foil-it",
-    download=Download(annotations="MIT"),
+    download="annotations MIT",
 )

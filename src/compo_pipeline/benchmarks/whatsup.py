@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import Record, read_files
-from compo_pipeline.benchmarks.items import COCO_PHOTOS, Benchmark, Download, Item, Subtask
+from compo_pipeline.benchmarks.items import COCO_PHOTOS, Benchmark, Item, Subtask
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown
 
@@ -111,5 +111,5 @@ BENCHMARK = Benchmark(
     source="github.com/amitakamath/whatsup_vlms: controlled_*_dataset.json, *_qa_*_obj.json; "
     "images: the folders controlled_images, controlled_clevr, val2017 and vg_images",
     ties_right=True,
-    download=Download(annotations="MIT", images=f"of COCO {COCO_PHOTOS}; of the others unknown"),
+    download=f"annotations MIT; images of COCO: {COCO_PHOTOS}",
 )

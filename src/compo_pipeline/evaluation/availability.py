@@ -73,7 +73,7 @@ class BenchmarkAvailability:
             there = self.images - self.missing_images
             found.append(f"{there:,} of {self.images:,} images; missing: {'; '.join(self.missing)}")
         if found or self.problem or not self.items:
-            found += [f"from {self.benchmark.source}", str(self.benchmark.download)]
+            found += filter(None, [f"from {self.benchmark.source}", self.benchmark.download])
         return found
 
 
