@@ -539,17 +539,6 @@ def test_what_a_captioner_cannot_do_is_refused(
     ("key", "changes"),
     [
         (
-            "counterfactuals.transformers.folder",
-            {
-                "method": "sparcl",
-                "counterfactuals": {
-                    "caption_editor": "transformers",
-                    "image_generator": None,
-                    "transformers": {"folder": "no/such/folder"},
-                },
-            },
-        ),
-        (
             "counterfactuals.diffusion.model",
             {
                 "method": "sparcl",

@@ -5,7 +5,6 @@ from __future__ import annotations
 _BENCHMARK = "kedro run --pipeline=benchmark, which writes item_changes.parquet"
 _COMPARED = "tuning.objective.retrieval or tuning.objective.zero_shot"
 _DRAWN_ALIKE = "nothing: words are drawn as the papers draw them"
-_GREEDY = "nothing: a model in a local folder answers greedily, once"
 _GPU = "nothing: a GPU where CUDA_VISIBLE_DEVICES shows one"
 _IMPORT = "compo-pipeline import-model (docs/reference/models.md)"
 _OPTUNA = "nothing: Optuna's TPE sampler and median pruner"
@@ -38,13 +37,11 @@ REMOVED = {
     **dict.fromkeys(("model.layout", "model.mixed_with", "model.quick_gelu"), _IMPORT),
     "model.tokenizer": _IMPORT,
     **dict.fromkeys(("attention.regions", "attention.limit"), "attention.phrases"),
-    **dict.fromkeys(
-        (f"counterfactuals.transformers.{name}" for name in ("temperature", "attempts")), _GREEDY
-    ),
+    "counterfactuals.transformers": "vllm serve <folder>, and counterfactuals.endpoint",
     "counterfactuals.rules.concreteness": _DRAWN_ALIKE,
     "counterfactuals.diffusion.seed": "counterfactuals.seed",
     "counterfactuals.retry": "nothing: every run tries again what has no image or answer",
-    **dict.fromkeys(("counterfactuals.transformers.device", "recaption.transformers.device"), _GPU),
+    "recaption.transformers.device": _GPU,
     "evaluation.image_precision": "evaluation.precision",
     "evaluation.text_precision": "evaluation.precision",
     "evaluation.perceptual_hash": "nothing: images are compared by their bytes and names",

@@ -412,11 +412,6 @@ def _counterfactuals(run: Run) -> Iterator[str]:
     if chosen.caption_editor == "endpoint":
         state = run.settings.paths.counterfactuals_state
         _check_key(chosen.endpoint, "counterfactuals", state)
-    if chosen.caption_editor == "transformers":
-        from compo_pipeline.generation.chat.local import check_folder
-        from compo_pipeline.generation.counterfactuals.editors.llm import MODEL
-
-        check_folder(Path(chosen.transformers.folder), "counterfactuals.transformers", MODEL)
     if chosen.caption_editor == table.NAME:
         check_table(*table.table_settings(chosen), table.TABLE_KEY)
     if chosen.image_generator == "diffusion":

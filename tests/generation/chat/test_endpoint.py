@@ -47,24 +47,6 @@ def reason(found: Asked) -> str:
     return str(one)
 
 
-@pytest.mark.parametrize(
-    ("url", "host", "local"),
-    [
-        ("http://localhost:8000/v1", "localhost:8000", True),
-        ("http://127.8.9.1/v1", "127.8.9.1", True),
-        ("http://[::1]:8000/v1", "[::1]:8000", True),
-        ("https://me:secret@api.example.com/v1", "api.example.com", False),
-        ("http://192.168.0.7:8000/v1", "192.168.0.7:8000", False),
-        ("http://localhost.example.com/v1", "localhost.example.com", False),
-        ("http://0.0.0.1/v1", "0.0.0.1", False),
-    ],
-)
-def test_the_host_of_a_server(tmp_path: Path, url: str, host: str, local: bool) -> None:
-    settings = EndpointSettings(url=url, model="m")
-    found = Endpoint(settings, key="k", seed=0, cache=tmp_path / "answers.sqlite")
-    assert (found.host, found.is_local) == (host, local)
-
-
 @pytest.mark.parametrize("end", ["", "/"])
 def test_an_answer(chat: Any, ask: Any, end: str) -> None:
     usage = {"prompt_tokens": 7, "completion_tokens": 3}

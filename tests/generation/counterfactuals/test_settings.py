@@ -8,14 +8,12 @@ from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.generation.counterfactuals.settings import (
     DiffusionSettings,
     EditorEndpointSettings,
-    EditorLocalSettings,
     RulesSettings,
 )
 
 REQUIRED: dict[type, dict[str, Any]] = {
     RulesSettings: {},
     EditorEndpointSettings: {"url": "http://localhost/v1", "model": "m"},
-    EditorLocalSettings: {"folder": "f"},
     DiffusionSettings: {"model": "m"},
 }
 

@@ -1,1 +1,1 @@
-"""Models that answer in words: behind an OpenAI-compatible endpoint, or in a local folder."""
+"""Models that answer in words, behind an OpenAI-compatible endpoint."""

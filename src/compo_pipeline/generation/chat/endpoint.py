@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import json
 import os
@@ -12,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -81,20 +79,6 @@ class Endpoint:
         self._numbers = itertools.count(1)  # of requests
         self._reached = False  # whether the server has ever replied
         self._failure: SettingsError | None = None  # of another thread
-
-    @property
-    def host(self) -> str:
-        """Host name of the server, with the port if the URL names one."""
-        return urlsplit(self._settings.url).netloc.rpartition("@")[2]
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the server is on this machine."""
-        host = urlsplit(self._settings.url).hostname or ""
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return host == "localhost" or host.endswith(".localhost")
 
     def each(
         self, work: Callable[[Ask, Item], Result], items: Iterable[Item]

@@ -1,10 +1,10 @@
-"""Settings of models that answer in words: a server of one, or a local folder."""
+"""Settings of a server of a model that answers in words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -56,17 +56,3 @@ class EndpointSettings:
         """Further fields do not replace those of other settings."""
         if taken := sorted(_RESERVED_FIELDS & self.more.keys()):
             raise ValueError(f"more: {taken} cannot be set here")
-
-
-@settings
-class LocalSettings:
-    """Settings of a model in a local folder, loaded by transformers: folder, device, limits."""
-
-    folder: str
-    """config, weights (safetensors) and tokenizer or processor, as transformers saves them."""
-    max_tokens: PositiveInt = 400
-    """most tokens of an answer."""
-    batch_size: PositiveInt = 16
-    """questions that are asked together."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """of the weights; `auto` is as in the folder."""

@@ -27,7 +27,6 @@ from compo_pipeline.generation.counterfactuals.settings import (
     CounterfactualSettings,
     DiffusionSettings,
     EditorEndpointSettings,
-    EditorLocalSettings,
     RulesSettings,
 )
 
@@ -36,14 +35,13 @@ _TABLE = "compo_pipeline.generation.counterfactuals.table"
 _DIFFUSION = "compo_pipeline.generation.counterfactuals.generators.diffusion"
 RULES = EditorEntry(RulesSettings, f"{_EDITORS}.rules:RuleEditor", "negatives")
 ENDPOINT = EditorEntry(EditorEndpointSettings, f"{_EDITORS}.llm:EndpointEditor")
-TRANSFORMERS = EditorEntry(EditorLocalSettings, f"{_EDITORS}.llm:TransformersEditor")
 TABLE = EditorEntry(AnnotationSettings, f"{_TABLE}:TableEditor", parses=False)
 TABLE_IMAGES = GeneratorEntry(AnnotationSettings, f"{_TABLE}:TableImages", editor="table")
 DIFFUSION = GeneratorEntry(DiffusionSettings, f"{_DIFFUSION}:open_generator")
 
 CAPTION_EDITORS: Registry[EditorEntry] = Registry(
     EDITOR_GROUP,
-    {name: f"{__name__}:{name.upper()}" for name in ("rules", "endpoint", "transformers", "table")},
+    {name: f"{__name__}:{name.upper()}" for name in ("rules", "endpoint", "table")},
 )
 IMAGE_GENERATORS: Registry[GeneratorEntry] = Registry(
     GENERATOR_GROUP,

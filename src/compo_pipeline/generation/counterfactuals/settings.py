@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from compo_pipeline.core.plugins import named_fields, plugin_names
 from compo_pipeline.core.settings import Section, Share, settings
-from compo_pipeline.generation.chat.settings import EndpointSettings, LocalSettings
+from compo_pipeline.generation.chat.settings import EndpointSettings
 from compo_pipeline.language.alternatives import ReplacementSource
 
 KEY = "counterfactuals"
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     CaptionEditorName: TypeAlias = str
     ImageGeneratorName: TypeAlias = str
 else:
-    CaptionEditorName = Literal[
-        "rules", "endpoint", "transformers", "table", *plugin_names(EDITOR_GROUP)
-    ]
+    CaptionEditorName = Literal["rules", "endpoint", "table", *plugin_names(EDITOR_GROUP)]
     ImageGeneratorName = Literal["diffusion", "table", *plugin_names(GENERATOR_GROUP)]
 Rule = Literal["relation", "replace", "negclip", "swap"]
 Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
@@ -52,8 +50,6 @@ class CounterfactualSettings:
     """settings of the caption editor `rules`."""
     endpoint: Section = field(default_factory=dict)
     """settings of the caption editor `endpoint`."""
-    transformers: Section = field(default_factory=dict)
-    """settings of the caption editor `transformers`."""
     diffusion: Section = field(default_factory=dict)
     """settings of the image generator `diffusion`."""
     table: Section = field(default_factory=dict)
@@ -90,14 +86,6 @@ class EditorEndpointSettings(EndpointSettings):
     attempts: PositiveInt = 3
     """times that a caption is asked for, with another seed each, until an answer passes the
     checks."""
-
-
-@settings
-class EditorLocalSettings(LocalSettings):
-    """Settings of the caption editor `transformers`, a language model in a local folder."""
-
-    max_tokens: PositiveInt = 60
-    """most tokens of an answer."""
 
 
 @settings

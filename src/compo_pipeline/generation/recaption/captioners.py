@@ -11,29 +11,32 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 from compo_pipeline.core import seeding
-from compo_pipeline.core.hashing import hash_of
+from compo_pipeline.core.hashing import folder_hash, hash_of
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.stores import KeyValueStore
+from compo_pipeline.core.tables import grouped
 from compo_pipeline.data.images import decoding
 from compo_pipeline.generation.chat.answers import SEEDS, Answer, dated
 from compo_pipeline.generation.chat.endpoint import Ask, Endpoint, NoAnswer, request_body
-from compo_pipeline.generation.chat.local import LocalModel, check_folder, is_cut
 from compo_pipeline.generation.chat.settings import EndpointSettings
 from compo_pipeline.generation.recaption.settings import (
     KEY,
     LocalCaptionerSettings,
     RecaptionSettings,
 )
-from compo_pipeline.models.foreign import read_object
+from compo_pipeline.models import foreign
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 MODEL = "a model of images and text"
+_NO_SAMPLING = dict.fromkeys(("temperature", "top_p", "top_k"))  # what a folder may configure
 _LOCAL_KEY = f"{KEY}.transformers"
 _QUALITY = 90  # of the JPEG files that are sent
 # Model types by what they are asked: a chat, a beginning to continue, a task.
@@ -100,11 +103,11 @@ class EndpointCaptioner:
 
     @property
     def place(self) -> str:
-        """Text for the log with the server's host, and whether images leave this machine."""
+        """Text for the log with the server's host, which gets the images."""
         most = self._own.max_requests
         limit = "" if most is None else f", at most {most:,} in this run"
-        leave = "" if self._endpoint.is_local else ". The images leave this machine"
-        return f"requests to {self._endpoint.host} (model {self.model}{limit}){leave}"
+        host = urlsplit(self._own.url).netloc.rpartition("@")[2]
+        return f"requests to {host}, with the images (model {self.model}{limit})"
 
     def key(self, content: str) -> str:
         """Key of an image's answer: hash of the image, its maximal size and the request."""
@@ -145,12 +148,18 @@ def check(folder: Path) -> str:
     Raises:
         SettingsError: it holds none of the known types, or asks for code of its own.
     """
-    check_folder(folder, _LOCAL_KEY, MODEL)
-    kind = str(read_object(folder / "config.json").get("model_type"))
+    key, config = f"{_LOCAL_KEY}.folder", folder / "config.json"
+    if not config.is_file():
+        raise SettingsError(
+            f"{key}: expected a folder with config.json, weights and processor of {MODEL}, got "
+            f"'{folder}'"
+        )
+    foreign.refuse_code(folder, key)
+    kind = str(foreign.read_object(config).get("model_type"))
     if kind not in TYPES:
         raise SettingsError(
-            f"{_LOCAL_KEY}.folder: expected a model of the type {', '.join(TYPES)}, got {kind!r} "
-            f"(model_type in {folder / 'config.json'})"
+            f"{key}: expected a model of the type {', '.join(TYPES)}, got {kind!r} "
+            f"(model_type in {config})"
         )
     return kind
 
@@ -158,7 +167,8 @@ def check(folder: Path) -> str:
 class LocalCaptioner:
     """Captioner with a local transformers model in this process, with greedy decoding.
 
-    Placeholders of the image and the chat template come from the folder.
+    Placeholders of the image and the chat template come from the folder. The model is loaded for
+    the first answer that is not stored, and let go with the last.
 
     Args:
         settings: prompt and size of images.
@@ -177,8 +187,6 @@ class LocalCaptioner:
         self._settings, self._own = settings, own
         folder = Path(own.folder)
         self._kind, self.model = check(folder), folder.name
-        classes = "AutoModelForImageTextToText", "AutoProcessor"
-        self._local = LocalModel(own, _LOCAL_KEY, MODEL, *classes)
         self.answers = KeyValueStore(state / "transformers.sqlite", Answer)
 
     @property
@@ -193,11 +201,15 @@ class LocalCaptioner:
         """Text for the log with the model's type and folder."""
         return f"images by {self._kind} in {self._own.folder}"
 
+    @cached_property
+    def _fingerprint(self) -> str:
+        return folder_hash(Path(self._own.folder))
+
     def key(self, content: str) -> str:
         """Key of an image's answer: hash of the image, model files, prompt and settings."""
         own = self._own
         asked = {"image": content, "max_side": self._settings.max_side, "prompt": self.prompt}
-        asked |= {"model": self._local.fingerprint, "max_tokens": own.max_tokens}
+        asked |= {"model": self._fingerprint, "max_tokens": own.max_tokens}
         return hash_of({**asked, "dtype": own.dtype})
 
     def ask(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
@@ -206,14 +218,47 @@ class LocalCaptioner:
         Raises:
             SettingsError: the model cannot be loaded; names the YAML key.
         """
-        if self._kind in _CHAT and self._local.loaded[1].chat_template is None:
-            raise SettingsError(
-                f"{_LOCAL_KEY}.folder: '{self._own.folder}' has no chat template "
-                "(chat_template.jinja), by which this model is asked; save it with its processor"
-            )
-        yield from self._local.in_batches(questions, self._answer_batch)
+        loaded = self._load()
+        for some in grouped(questions, self._own.batch_size):
+            yield from self._answer_batch(*loaded, some)
 
-    def _answer_batch(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
+    def _load(self) -> tuple[Any, Any]:
+        """The model, on a GPU where there is one, and its processor."""
+        import torch
+        from safetensors import SafetensorError
+
+        try:
+            from transformers import AutoModelForImageTextToText, AutoProcessor
+        except ImportError as error:
+            raise SettingsError(
+                f"{_LOCAL_KEY}: a local model needs transformers, which is not installed "
+                "(pip install transformers)"
+            ) from error
+        folder, safe = self._own.folder, {"local_files_only": True, "trust_remote_code": False}
+        try:
+            processor = AutoProcessor.from_pretrained(folder, **safe)
+            network = AutoModelForImageTextToText.from_pretrained(
+                folder, use_safetensors=True, dtype=self._own.dtype, **safe
+            )
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            raise SettingsError(
+                f"{_LOCAL_KEY}.folder: cannot load {MODEL} from {folder!r} ({error})"
+            ) from error
+        if self._kind in _CHAT and processor.chat_template is None:
+            raise SettingsError(
+                f"{_LOCAL_KEY}.folder: '{folder}' has no chat template (chat_template.jinja), by "
+                "which this model is asked; save it with its processor"
+            )
+        # Generation continues at the end of each row.
+        tokenizer = getattr(processor, "tokenizer", processor)
+        tokenizer.padding_side = "left"
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        return network.to("cuda" if torch.cuda.is_available() else "cpu").eval(), processor
+
+    def _answer_batch(
+        self, network: Any, processor: Any, questions: Sequence[Question]
+    ) -> Iterator[Answer | NoAnswer]:
         """Yield and store the answers to a batch; `NoAnswer` for unreadable images."""
         found: dict[str, Answer | NoAnswer] = {}
         readable: dict[str, Image] = {}
@@ -222,13 +267,12 @@ class LocalCaptioner:
                 readable[question.key] = question.image()
             except NoAnswer as error:
                 found[question.key] = error
-        loaded = self._local.loaded
         try:
-            answers = self._generate_answers(*loaded, list(readable.values()))
+            answers = self._generate_answers(network, processor, list(readable.values()))
         except ValueError as error:
             if len(questions) > 1:
                 for question in questions:
-                    yield from self._answer_batch([question])
+                    yield from self._answer_batch(network, processor, [question])
             else:
                 yield NoAnswer(f"the model's processor: {error}")
             return
@@ -239,6 +283,8 @@ class LocalCaptioner:
 
     def _generate_answers(self, network: Any, processor: Any, images: list[Image]) -> list[Answer]:
         """Generate the answers to a batch of images."""
+        import torch
+
         if not images:
             return []
         text = {"text": [self._input_text(processor)] * len(images)} if self.prompt else {}
@@ -248,8 +294,11 @@ class LocalCaptioner:
         given = 1
         if self._kind not in _TASK and "input_ids" in rows:
             given = rows["input_ids"].shape[1] - (self._kind in _CONTINUED)
-        written = self._local.generate(rows).tolist()  # [B, T + N], or [B, 1 + N]
-        return [self._decode_answer(network, processor, row, given) for row in written]
+        most, greedy = self._own.max_tokens, {"do_sample": False, "num_beams": 1, **_NO_SAMPLING}
+        with torch.inference_mode():
+            written = network.generate(**rows, max_new_tokens=most, **greedy)
+        # [B, T + N], or [B, 1 + N]
+        return [self._decode_answer(network, processor, row, given) for row in written.tolist()]
 
     def _input_text(self, processor: Any) -> str:
         """Input text of the model for an image: the prompt, in the chat template if it has one."""
@@ -271,7 +320,8 @@ class LocalCaptioner:
             ends = network.config.text_config.sep_token_id
         # An end that is forced upon the last token says nothing.
         free = new[:-1] if configured.forced_eos_token_id is not None else new
-        cut = len(new) == self._own.max_tokens and is_cut(free, len(free), ends)
+        ended = {ends} if isinstance(ends, int) else set(ends or ())
+        cut = len(new) == self._own.max_tokens and ended.isdisjoint(free)
         return dated(Answer(str(text).strip(), cut))
 
 

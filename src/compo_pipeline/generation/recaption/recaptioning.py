@@ -42,7 +42,6 @@ NO_ANSWER = "no_answer"
 
 _AT_ONCE = 4096  # images, answers of which are in memory
 _SHARED = 0.05  # of the captions, from which on a first sentence is reported
-_COUNTED = 10  # replies after which their tokens are told
 
 log = logging.getLogger(__name__)
 
@@ -197,21 +196,19 @@ def _ask(captioner: Captioner, questions: Sequence[Question]) -> dict[str, str]:
         return {}
     log.info("Recaptioning: %s %s.", f"{len(questions):,}", captioner.place)
     reasons: dict[str, str] = {}
-    asked = answered = 0
+    tokens: Counter[str] = Counter()
     with Meter(len(questions), "captioning images") as meter:
-        results = zip(questions, captioner.ask(questions), strict=True)
-        for number, (question, result) in enumerate(results, start=1):
+        for question, result in zip(questions, captioner.ask(questions), strict=True):
             if isinstance(result, NoAnswer):
                 reasons[question.key] = str(result)
             else:
-                asked += result.prompt_tokens
-                answered += result.answer_tokens
-            if number in (_COUNTED, len(questions)):
-                log.info(
-                    "%s of %s replies took %s tokens of prompts and %s of answers.",
-                    *(f"{n:,}" for n in (number, len(questions), asked, answered)),
-                )
+                tokens.update(prompts=result.prompt_tokens, answers=result.answer_tokens)
             meter.advance()
+    log.info(
+        "%d replies took %s tokens of prompts and %s of answers.",
+        len(questions) - len(reasons),
+        *(f"{tokens[kind]:,}" for kind in ("prompts", "answers")),
+    )
     return reasons
 
 

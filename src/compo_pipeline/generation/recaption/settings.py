@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from compo_pipeline.core.settings import Section, Share, settings
-from compo_pipeline.generation.chat.settings import LocalSettings
 
 KEY = "recaption"
 
@@ -49,8 +48,17 @@ class RecaptionSettings:
 
 
 @settings
-class LocalCaptionerSettings(LocalSettings):
+class LocalCaptionerSettings:
     """Settings of the captioner `transformers`: an image-to-text model in a local folder."""
+
+    folder: str
+    """config, weights (safetensors) and processor, as transformers saves them."""
+    max_tokens: PositiveInt = 400
+    """most tokens of an answer."""
+    batch_size: PositiveInt = 16
+    """questions that are asked together."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """of the weights; `auto` is as in the folder."""
 
     text: str | None = None
     """text for a model that follows no instructions: the beginning of BLIP's captions (null:

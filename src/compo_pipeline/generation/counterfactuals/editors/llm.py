@@ -1,23 +1,18 @@
-"""Caption editors that ask a language model, behind an endpoint or in a local folder.
+"""Caption editor that asks a language model behind an endpoint.
 
 Answers are stored before they are checked. Any change of a prompt changes the keys
 of stored answers.
-
-Shapes: B captions of a batch, T tokens of the prompt, N new ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from compo_pipeline.core import seeding
 from compo_pipeline.core.hashing import hash_of
-from compo_pipeline.core.stores import KeyValueStore
 from compo_pipeline.generation.chat.answers import SEEDS, Answer, no_answer
 from compo_pipeline.generation.chat.endpoint import Ask, Endpoint, NoAnswer, request_body
-from compo_pipeline.generation.chat.local import LocalModel, is_cut
 from compo_pipeline.generation.counterfactuals.contract import (
     EditedCaption,
     EditRequest,
@@ -25,13 +20,7 @@ from compo_pipeline.generation.counterfactuals.contract import (
     Role,
 )
 from compo_pipeline.generation.counterfactuals.editors.checks import clean_answer, reason_to_reject
-from compo_pipeline.generation.counterfactuals.settings import (
-    EditorEndpointSettings,
-    EditorLocalSettings,
-)
-
-MODEL = "a causal language model"
-"""What a local folder must hold, for errors."""
+from compo_pipeline.generation.counterfactuals.settings import EditorEndpointSettings
 
 _SYSTEM = (
     "You edit captions of photographs. You are given one caption in English and answer with the "
@@ -69,6 +58,7 @@ _EXAMPLES: dict[Role, tuple[tuple[str, str], ...]] = {
         ("Someone took a photo of a couch", "Someone took a picture of a sofa"),
     ),
 }
+_PROMPTS = (_SYSTEM, _TASKS, _EXAMPLES)
 
 
 def edit_messages(caption: str, role: Role) -> list[dict[str, str]]:
@@ -79,18 +69,6 @@ def edit_messages(caption: str, role: Role) -> list[dict[str, str]]:
         turns.append({"role": "assistant", "content": edited})
     turns.append({"role": "user", "content": " ".join(caption.split())})
     return turns
-
-
-def as_plain_text(chat: list[dict[str, str]]) -> str:
-    """Chat as one text for a model to continue, for models without a chat template."""
-    system, *turns, last = (message["content"] for message in chat)
-    pairs = zip(turns[::2], turns[1::2], strict=True)
-    examples = "".join(f"Caption: {given}\nEdited: {edited}\n\n" for given, edited in pairs)
-    return f"{system}\n\n{examples}Caption: {last}\nEdited:"
-
-
-PROMPTS = (_SYSTEM, _TASKS, _EXAMPLES, as_plain_text(edit_messages("", "negative")))
-"""All prompts for language models."""
 
 
 def attempt_seed(seed: int, request: EditRequest, attempt: int) -> int:
@@ -125,7 +103,7 @@ class EndpointEditor:
         own = (settings.model, settings.temperature, settings.max_tokens, settings.seeded)
         parameters = (*own, dict(settings.more))
         sampling = settings.attempts, self._seed
-        self.settings_fingerprint = hash_of(self.name, parameters, *sampling, PROMPTS)
+        self.settings_fingerprint = hash_of(self.name, parameters, *sampling, _PROMPTS)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
         """Yield an edited caption, or why there is none, for each request, in their order.
@@ -147,84 +125,3 @@ class EndpointEditor:
             if isinstance(result, EditedCaption):
                 break
         return result
-
-
-class TransformersEditor:
-    """Caption editor that runs a language model in this process, greedily, and stores its answers.
-
-    Each caption is asked for once.
-    """
-
-    name: ClassVar[str] = "transformers"
-    concurrent: ClassVar[bool] = False
-
-    def __init__(self, settings: EditorLocalSettings, key: str, opening: Opening) -> None:
-        self._settings = settings
-        self._local = LocalModel(settings, key, MODEL, "AutoModelForCausalLM", "AutoTokenizer")
-        self._store = KeyValueStore(opening.state / "transformers.sqlite", Answer)
-
-    @cached_property
-    def settings_fingerprint(self) -> str:
-        """Hash of all settings that change the texts, and of the model's files."""
-        parameters = (self._settings.max_tokens, self._settings.dtype)
-        return hash_of(self.name, parameters, self._local.fingerprint, PROMPTS)
-
-    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
-        """Yield an edited caption, or why there is none, for each request, in their order.
-
-        The model is loaded for the first answer that is not stored.
-
-        Raises:
-            SettingsError: transformers is not installed, or the folder holds no such model.
-        """
-        answers = self._local.in_batches(requests, self._answers)
-        for request, answer in zip(requests, answers, strict=True):
-            yield check_answer(request, answer, 0)
-
-    def _answers(self, requests: Sequence[EditRequest]) -> list[Answer]:
-        """Answers to a batch: stored ones, and newly generated ones."""
-        own = self.settings_fingerprint
-        keys = [hash_of(own, request.caption, request.role) for request in requests]
-        stored = self._store.get(keys)
-        asked = zip(keys, requests, strict=True)
-        if new := {key: request for key, request in asked if key not in stored}:
-            answers = self._generate_answers(list(new.values()))
-            # The first answer to a request counts, whichever process got it.
-            self._store.put(dict(zip(new, answers, strict=True)), replace=False)
-            stored |= self._store.get(new)
-        return [stored[key] for key in keys]
-
-    def _generate_answers(self, requests: Sequence[EditRequest]) -> list[Answer]:
-        """Generate the answers to a batch of requests."""
-        network, tokenizer = self._local.loaded
-        rows = tokenizer(
-            [_prompt(request, tokenizer) for request in requests],
-            return_tensors="pt",
-            padding=True,
-            return_token_type_ids=False,
-            add_special_tokens=tokenizer.chat_template is None,
-        ).to(network.device)  # [B, T]
-        written = self._local.generate(rows, pad_token_id=tokenizer.pad_token_id)
-        new = written[:, rows["input_ids"].shape[1] :].tolist()  # [B, N]
-        most, ends = self._settings.max_tokens, network.generation_config.eos_token_id
-        return [_decode(row, tokenizer, is_cut(row, most, ends)) for row in new]
-
-
-def _prompt(request: EditRequest, tokenizer: Any) -> str:
-    """Prompt of a request as text, in the model's chat template if it has one."""
-    chat = edit_messages(request.caption, request.role)
-    if tokenizer.chat_template is None:
-        return as_plain_text(chat)
-    return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
-
-
-def _decode(tokens: list[int], tokenizer: Any, full: bool) -> Answer:
-    """Answer decoded from new token ids, `full` if they reach the limit without an end.
-
-    A model without a chat template continues with further captions: its answer is the first line.
-    """
-    text = str(tokenizer.decode(tokens, skip_special_tokens=True))
-    if tokenizer.chat_template is not None:
-        return Answer(text, full)
-    first, *more = text.lstrip().split("\n", 1)
-    return Answer(first, full and not more)
