@@ -163,7 +163,12 @@ class Driver:
 
     def further(self) -> None:
         """Formats for other programs, and real photographs where they are."""
-        self.run("export", FP32)
+        from compo_pipeline.models.hf_export import to_hugging_face
+        from compo_pipeline.models.onnx_export import to_onnx
+
+        run = self.folder / "data/06_models/smoke/clic/default/seed=0"
+        to_hugging_face(run / "checkpoint", run / "exported" / "hugging_face")
+        to_onnx(run / "checkpoint", run / "exported" / "onnx")
         if PHOTOS.is_dir():
             self.run("train_eval", COCO, "coco")
             for method in METHODS:

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-SAMPLE = ("raw", "ingest", "validation", "views", "training")
+SAMPLE = ("ingest", "validation", "views", "training")
 
 
 @pytest.fixture

@@ -198,7 +198,7 @@ def test_an_experiment_on_a_loss_weight_runs_training_and_what_follows(history):
 
 def test_changed_data_runs_the_chain_again(history):
     said, _ = history
-    assert ran(said["changed"])[:2] == ["raw", "ingest"]
+    assert ran(said["changed"])[:2] == ["ingest", "validation"]
     assert said["newer"] != said["older"]
 
 

@@ -1,6 +1,6 @@
 """Pipelines killed at random moments: does the same command then end as an undisturbed run does?
 
-    python benchmarks/faults/chaos.py [--kills 60] [--pipelines raw ingest ...] [--folder <folder>]
+    python benchmarks/faults/chaos.py [--kills 60] [--pipelines ingest ...] [--folder <folder>]
 
 Two project folders run the same pipelines on the tiny world of conf/smoke, in the order of
 `COMMANDS`. One is left alone. In the other each run is killed (SIGKILL) again and again, at moments
@@ -47,13 +47,13 @@ RESULTS = Path(__file__).parents[1] / "results" / "chaos.json"
 RUN = ("run", "--env=smoke")
 # Each after those whose results it reads.
 COMMANDS: Mapping[str, Sequence[str]] = {
-    **{name: (*RUN, f"--pipeline={name}") for name in ("raw", "ingest", "validation", "foils")},
+    **{name: (*RUN, f"--pipeline={name}") for name in ("ingest", "validation", "foils")},
     # The other method's captions are edited and its images generated; CLIC has none.
     "counterfactuals": (*RUN, "--pipeline=counterfactuals", "--params=method=sparcl"),
     "views": (*RUN, "--pipelines=counterfactuals,views"),
     **{
         name: (*RUN, f"--pipeline={name}")
-        for name in ("training", "evaluation", "registration", "promotion", "export", "wise_ft")
+        for name in ("training", "evaluation", "registration", "promotion", "wise_ft")
     },
     "attention": (*RUN, "--pipeline=attention"),
     "benchmark": (*RUN, "--pipeline=benchmark", "--params=models=base"),

@@ -78,7 +78,7 @@ class Outage(NamedTuple):
 def outage(folder: Path) -> Outage:
     """Train beside a server, and beside one that is killed after the first points and returns."""
     project = workspace(folder)
-    for name in ("raw", "ingest", "validation", "foils"):
+    for name in ("ingest", "validation", "foils"):
         Run(name, project).finish()
     server = Server(folder / "server")
     client = mlflow.MlflowClient(server.uri)

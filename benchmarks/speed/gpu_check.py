@@ -245,7 +245,7 @@ def recipe(steps: int, params: str = "") -> dict[str, Any]:
     given = f"training.max_steps={steps},training.cache_features=false,evaluation.control=false"
     given += f",training.overwrite=true{params}"
     started = time.perf_counter()
-    command = [sys.executable, "-m", "kedro", "run", "--pipelines=raw,ingest,validation,foils,"]
+    command = [sys.executable, "-m", "kedro", "run", "--pipelines=ingest,validation,foils,"]
     command[-1] += "counterfactuals,views,training"
     done = subprocess.run(
         [*command, f"--params={given}"], capture_output=True, text=True, check=False

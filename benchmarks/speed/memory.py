@@ -38,7 +38,7 @@ from compo_scenes.world import World
 RESULTS = Path(__file__).parents[1] / "results"
 PROJECT = RESULTS.parents[1]
 PACKAGES = sorted(file.parent for file in PROJECT.glob("src/*/__init__.py"))
-PIPELINES = ("raw", "ingest", "validation", "foils", "counterfactuals", "views", "training")
+PIPELINES = ("ingest", "validation", "foils", "counterfactuals", "views", "training")
 FIGURES = ("own", "resident", "worker", "seconds", "processor")
 ROWS_AN_IMAGE = 5
 SCENES = 2_000

@@ -357,6 +357,18 @@ def import_model(project: ProjectMetadata, /, source: str, folder: Path, **optio
     click.echo(yaml.safe_dump({"model": model}, sort_keys=False, allow_unicode=True), nl=False)
 
 
+@cli.command(name="export-model")
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--onnx", is_flag=True, help="Instead: two ONNX files, one for each tower.")
+def export_model(checkpoint: Path, folder: Path, *, onnx: bool) -> None:
+    """Convert the folder of a checkpoint to one of Hugging Face transformers, or to ONNX files."""
+    from compo_pipeline.models import hf_export, onnx_export
+
+    written = onnx_export.to_onnx if onnx else hf_export.to_hugging_face
+    click.echo(f"Written: {written(checkpoint, folder)}")
+
+
 def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> RunSettings:
     """Typed settings of the project in an environment, with the overrides of `--params`."""
     from compo_pipeline.project.settings import loader_of, prepare

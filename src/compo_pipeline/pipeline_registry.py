@@ -21,7 +21,6 @@ GROUP = "compo_pipeline.pipelines"
 
 # The whole chain in order: together they train and evaluate a model.
 TRAIN_EVAL = (
-    "raw",
     "ingest",
     "validation",
     "foils",
@@ -31,14 +30,11 @@ TRAIN_EVAL = (
     "evaluation",
     "registration",
 )
-# Pipelines that run those of several packages. Recaptioning is part of ingest; alone it begins with
-# the data.
+# Pipelines that run those of several packages.
 SUMS = {
-    "ingest": ("recaption", "ingest"),
-    "recaption": ("raw", "recaption"),
-    "comparison": ("raw", "recaption", "ingest", "validation", "foils", "comparison"),
-    "train_eval": ("recaption", *TRAIN_EVAL),
-    "__default__": ("recaption", *TRAIN_EVAL),
+    "comparison": ("ingest", "validation", "foils", "comparison"),
+    "train_eval": TRAIN_EVAL,
+    "__default__": TRAIN_EVAL,
 }
 
 # First steps of a pipeline that are those of another one: the other, and what they make.

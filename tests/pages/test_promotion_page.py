@@ -65,9 +65,7 @@ def decision(checks: tuple[Check, ...], **changes: Any) -> Decision:
 
 def written(given: Decision, folder: Path) -> tuple[str, str]:
     """The markdown and the HTML."""
-    page = promotion_page(replace(given, pipeline="rollback"), site_of(folder)).files(
-        MARKDOWN, PAGE
-    )
+    page = promotion_page(given, site_of(folder)).files(MARKDOWN, PAGE)
     return str(page["promotion.md"]), str(page["promotion.html"])
 
 
@@ -84,7 +82,7 @@ def test_a_refusal_is_a_table_with_next_steps_everywhere(
     approved("promotion", html)
     for shown in (markdown, html):
         assert "champion, version 1" in shown and "1-abcd" in shown and "today" in shown
-        assert "kedro run --pipeline=rollback --env=toy" in shown
+        assert "kedro run --pipeline=promotion --env=toy" in shown
     for shown in (markdown, html.replace("\N{MINUS SIGN}", "-"), terminal):
         assert "-25.00 [" in shown and "promotion.gate.rules.itt.by" in shown
         assert "training.wise_ft.ratio" in shown

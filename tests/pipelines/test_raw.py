@@ -8,7 +8,7 @@ import pytest
 
 from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.data.settings import DataSettings
-from compo_pipeline.pipelines.raw.nodes import prepare_source
+from compo_pipeline.pipelines.ingest.nodes import prepare_source
 from compo_scenes.dataset import SceneSettings
 
 FEW = SceneSettings(train=4, val=2, test=3, items=2, images=6, classified=2)

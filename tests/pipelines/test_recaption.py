@@ -23,8 +23,7 @@ from compo_pipeline.core.tables import Table
 from compo_pipeline.data.readers import locate
 from compo_pipeline.data.settings import DataSettings, SampleSettings, SourceSettings
 from compo_pipeline.generation.recaption.settings import RecaptionSettings
-from compo_pipeline.pipelines.ingest.nodes import ingest_captions
-from compo_pipeline.pipelines.recaption.nodes import recaption_images
+from compo_pipeline.pipelines.ingest.nodes import ingest_captions, recaption_images
 from compo_pipeline.pipelines.validation.nodes import validate_facts
 from compo_pipeline.project.settings import RunSettings
 
@@ -212,10 +211,10 @@ def test_photos_without_captions_are_trained_on(
     endpoint = f"recaption.endpoint.url={chat.url},recaption.endpoint.model=fake"
     params = f"data.root={photos},dataset=mine,recaption.captioner=endpoint,{endpoint}"
 
-    def kedro(pipeline: str, more: str) -> str:
-        command = ["kedro", "run", f"--pipeline={pipeline}", "--env=table"]
+    def kedro(more: str, *options: str) -> str:
+        command = ["kedro", "run", *options, "--env=table", "--params", f"{params},{more}"]
         done = subprocess.run(
-            [sys.executable, "-m", *command, "--params", f"{params},{more}"],
+            [sys.executable, "-m", *command],
             cwd=workspace,
             capture_output=True,
             text=True,
@@ -224,11 +223,11 @@ def test_photos_without_captions_are_trained_on(
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         return " ".join((done.stdout + done.stderr).split())
 
-    written = kedro("recaption", "recaption.dry_run=10")
+    written = kedro("recaption.dry_run=10", "--pipeline=ingest", "--to-nodes=data.recaption_images")
     assert "data/08_reporting/mine/recaptions/recaptions.html" in written
     assert len(chat.seen) == 10
     folder = workspace / "data" / "02_intermediate" / "mine"
-    kedro("train_eval", f"model.name=local-dir:{tiny_clip}")
+    kedro(f"model.name=local-dir:{tiny_clip}")
     assert len(chat.seen) == 60
     rows = Table.open(folder / "recaptions.parquet", Recaption)
     assert len(rows) == 60

@@ -12,7 +12,7 @@ from kedro.framework.cli.cli import KedroCLI
 from compo_pipeline.__main__ import main
 from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.pipelines.raw import pipeline as raw
+from compo_pipeline.pipelines.attention import pipeline as attention
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def kedro_process(folder, *arguments):
 def test_every_pipeline_is_listed_with_what_it_is_for(kedro):
     shown = dict(line.split(maxsplit=1) for line in kedro("pipelines").stdout.splitlines())
     assert set(shown) == set(register_pipelines())
-    assert shown["raw"] == raw.create_pipeline.__doc__
+    assert shown["attention"] == attention.create_pipeline.__doc__
 
 
 def test_help_in_a_project_lists_the_commands_with_and_without_one(workspace, monkeypatch, capsys):
@@ -54,6 +54,12 @@ def test_benchmarks_are_listed_and_their_missing_images(kedro, tmp_path):
     given = f"--params=benchmarks.root={tmp_path}"
     assert "sugar_crepe" in kedro("benchmarks", given).stdout
     assert kedro("benchmarks", given, "--missing").stdout == f"{tmp_path}/images/0.png\n"
+
+
+def test_a_checkpoint_is_converted_for_transformers(kedro, tiny_clip, tmp_path):
+    shown = kedro("export-model", str(tiny_clip), str(tmp_path / "converted")).stdout
+    assert shown == f"Written: {tmp_path / 'converted'}\n"
+    assert (tmp_path / "converted" / "config.json").is_file()
 
 
 @pytest.mark.slow

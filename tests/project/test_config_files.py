@@ -33,7 +33,6 @@ RUN_OWNED = {
     "tuning_trials",
     "tuning_report",
     "export",
-    "exported",
 }
 # Made by nodes for nodes to find again, never passed through the catalog.
 PATHS_ALONE = {

@@ -18,7 +18,7 @@ from compo_pipeline.tuning import cells
 NAMES = list(register_pipelines())
 
 
-@pytest.mark.parametrize("name", ["raw"])
+@pytest.mark.parametrize("name", ["attention"])
 def test_a_pipeline_imports_its_own_nodes_alone(name):
     script = (
         "import json, sys; from compo_pipeline.pipeline_registry import register_pipelines\n"
@@ -76,9 +76,9 @@ def test_a_comparison_makes_what_its_runs_read():
 def test_a_package_adds_a_pipeline_by_an_entry_point(monkeypatch):
     points = [*entry_points(group=GROUP)]
     points.append(
-        EntryPoint("theirs", "compo_pipeline.pipelines.raw.pipeline:create_pipeline", GROUP)
+        EntryPoint("theirs", "compo_pipeline.pipelines.attention.pipeline:create_pipeline", GROUP)
     )
     monkeypatch.setattr(plugins, "points_of", lambda group: points)
     found = register_pipelines()
     assert {*NAMES, "theirs"} == set(found) and len(found) == len(NAMES) + 1
-    assert [node.name for node in found["theirs"].nodes] == ["data.prepare_source"]
+    assert [node.name for node in found["theirs"].nodes] == ["draw_attention"]

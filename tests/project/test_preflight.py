@@ -101,7 +101,6 @@ def test_settings_of_later_nodes_are_refused_first(
             {"counterfactuals": {"caption_editor": "rules"}},
             "counterfactuals.image_generator: scenes shows what",
         ),
-        ({"export": {"hugging_face": False, "onnx": False}}, "export: no format is"),
     ],
 )
 def test_a_wrong_value_is_refused_in_every_pipeline(
@@ -153,7 +152,7 @@ def test_what_was_not_made_is_named_with_its_maker(
     monkeypatch.chdir(project)
     catalog = context(variant="nobody").catalog
     with pytest.raises(MissingInput) as caught:
-        check_inputs(pipelines["export"], catalog)
+        check_inputs(pipelines["registration"], catalog)
     place = "data/06_models/scenes/clic/nobody/seed=0/checkpoint"
     assert (
         f"  checkpoint: {place}, written by `kedro run --pipeline=training`\n"
@@ -531,8 +530,6 @@ def test_what_a_captioner_cannot_do_is_refused(
     answers(tmp_path, "02_intermediate/own/recaptions_state")
     (line,) = problems(**captioned(**recaption))
     assert line.startswith(expected)
-    if "dry_run" in recaption:
-        assert problems("recaption", **captioned(**recaption)) == []
 
 
 @pytest.mark.parametrize(
@@ -711,7 +708,7 @@ def test_a_folder_of_a_language_pipeline_is_looked_at(problems: Problems, tmp_pa
     assert line.startswith("language.model: ") and "components.own" in line
 
 
-@pytest.mark.parametrize("pipeline", ["registration", "promotion", "rollback"])
+@pytest.mark.parametrize("pipeline", ["registration", "promotion"])
 def test_a_missing_key_is_named_first(problems: Problems, pipeline: str) -> None:
     signing = {"public_key": "missing.pub", "private_key": "missing.pem"}
     lines = problems(pipeline, registration={"signing": signing})
@@ -720,14 +717,14 @@ def test_a_missing_key_is_named_first(problems: Problems, pipeline: str) -> None
 
 def test_rolling_back_needs_no_data(problems: Problems) -> None:
     gone = {"data": {"root": "/nowhere"}, "benchmarks": {"root": "/nowhere"}}
-    assert problems("rollback", **gone) == []
+    assert problems("promotion", promotion={"rollback": True}, **gone) == []
 
 
 def test_object_storage_is_reached_before_the_first_node(context: Context, bucket: Any) -> None:
     parameters = context(data={"root": "s3://no-such-bucket/scenes"}).params
     assert parameters["data"]["root"] == "data/remote/s3:/no-such-bucket/scenes"
     assert parameters["benchmarks"]["root"].startswith(parameters["data"]["root"])
-    for pipeline in ("raw", "train_eval"):  # the second one reads benchmarks below the data too
+    for pipeline in ("ingest", "train_eval"):  # the second one reads benchmarks below the data too
         with pytest.raises(SettingsError, match=r"^data\.root: s3://no-such-bucket/scenes: "):
             refresh_all(parameters, read_parameters(pipelines[pipeline]))
 
@@ -741,7 +738,7 @@ def test_captions_that_object_storage_withholds_are_an_error_of_their_split(
     monkeypatch.setattr(bucket.files, "get_file", deny)
     splits = {"train": "t.csv", "val": None, "test": None}
     data = {"format": "table", "root": str(folder), "splits": splits}
-    (line,) = [each for each in problems("raw", data=data) if "s3:" in each]
+    (line,) = [each for each in problems("ingest", data=data) if "s3:" in each]
     assert re.match(r"data\.splits\.train: s3://.*/set/t\.csv: .*PermissionError", line)
 
 

@@ -58,8 +58,8 @@ def test_a_model_from_training_to_service_and_back(
     def aliases() -> dict[str, int]:
         return {alias: int(n) for alias, n in client.get_registered_model(NAME).aliases.items()}
 
-    def promote(*params: str, pipeline: str = "promotion") -> tuple[int, str]:
-        status, said = kedro(workspace, pipeline, *params)
+    def promote(*params: str) -> tuple[int, str]:
+        status, said = kedro(workspace, "promotion", *params)
         assert "Traceback" not in said, said
         return status, said
 
@@ -95,9 +95,9 @@ def test_a_model_from_training_to_service_and_back(
     served = [row["similarity"] for row in answer["predictions"]]
     assert served == pytest.approx(offline, abs=1e-5)
 
-    status, said = promote(pipeline="rollback")
+    status, said = promote("promotion.rollback=true")
     assert (status, aliases()) == (0, {"challenger": 2, "champion": 1}), said
-    status, said = promote(pipeline="rollback")
+    status, said = promote("promotion.rollback=true")
     assert status == 1 and "there is nothing to roll back" in said
     assert aliases() == {"challenger": 2, "champion": 1}
 

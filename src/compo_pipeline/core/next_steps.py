@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 # Folders of models to name, besides the pages.
-_MODELS = ("export", "exported", "base_model")
+_MODELS = ("export", "base_model")
 
 
 def kedro_run(pipeline: str, env: str | None, params: Mapping[str, Any]) -> str:

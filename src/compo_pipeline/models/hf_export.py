@@ -311,5 +311,5 @@ def _difference_error(part: str, apart: str) -> SettingsError:
 def _unsupported(part: str, reason: str) -> SettingsError:
     return SettingsError(
         f"no Hugging Face folder can hold this model: its {part}: {reason}. "
-        "Set export.hugging_face to false; the open_clip folder holds every model, ONNX files most"
+        "The open_clip folder holds every model, ONNX files most (--onnx)"
     )

@@ -63,9 +63,7 @@ def require_packages() -> None:
     """
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
-        raise SettingsError(
-            f"export.onnx: not installed: {', '.join(missing)}: {pip_install('onnx')}"
-        )
+        raise SettingsError(f"--onnx: not installed: {', '.join(missing)}: {pip_install('onnx')}")
 
 
 def to_onnx(checkpoint: Path, folder: Path) -> Path:
@@ -122,8 +120,8 @@ def _write_tower(tower: nn.Module, name: str, example: Tensor, path: Path) -> No
         # Written so that NaN is refused too.
         if not apart <= TOLERANCE:
             raise SettingsError(
-                f"export.onnx: {path.name} gives other numbers than torch for {len(rows)} {name} "
-                f"(up to {apart:.1e}); set export.onnx to false"
+                f"--onnx: {path.name} gives other numbers than torch for {len(rows)} {name} "
+                f"(up to {apart:.1e})"
             )
 
 

@@ -57,22 +57,6 @@ class ModelSettings:
             )
 
 
-@settings
-class ExportSettings:
-    """Settings of the formats in which a checkpoint is also exported."""
-
-    hugging_face: bool = True
-    """A folder for Hugging Face transformers."""
-
-    onnx: bool = True
-    """Two ONNX files, one for each tower."""
-
-    def __post_init__(self) -> None:
-        """Refuse an export of nothing."""
-        if not (self.hugging_face or self.onnx):
-            raise ValueError("no format is asked for; set export.hugging_face or export.onnx")
-
-
 def is_file(pretrained: str) -> bool:
     """Whether `model.pretrained` names a file or folder, not a pretrained tag of open_clip."""
     return Path(pretrained).exists() or "/" in pretrained or Path(pretrained).suffix != ""

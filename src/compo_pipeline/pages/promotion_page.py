@@ -38,7 +38,7 @@ def promotion_page(decision: Decision, site: Site) -> Page:
     )
     sections = [gate, List(next_steps(decision.checks), title="What to do next")]
     over = "Decision about a version of a registered model"
-    facts = {**own, **site.facts(decision.pipeline)}
+    facts = {**own, **site.facts("promotion")}
     return Page(title, over, sections, [decision.reason], facts, _report_links(site))
 
 

@@ -379,7 +379,7 @@ def _recaptions(run: Run) -> Iterator[str]:
     if settings.dry_run is not None and run.writes("captions"):
         yield (
             f"recaption.dry_run: {settings.dry_run} images are captioned to look at: run it by "
-            "`kedro run --pipeline=recaption` alone, or leave it out"
+            "`kedro run --pipeline=ingest --to-nodes=data.recaption_images`, or leave it out"
         )
     if settings.captioner == "transformers":
         from compo_pipeline.generation.recaption.captioners import check

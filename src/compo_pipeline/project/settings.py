@@ -60,7 +60,7 @@ from compo_pipeline.generation.recaption.settings import LocalCaptionerSettings,
 from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
 from compo_pipeline.methods.views import ViewSettings
-from compo_pipeline.models.settings import ExportSettings, ModelSettings, needs_network
+from compo_pipeline.models.settings import ModelSettings, needs_network
 from compo_pipeline.registry.settings import PromotionSettings, RegistrationSettings
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.serving.monitoring.settings import MonitoringSettings
@@ -124,7 +124,6 @@ class Parameters:
     missing, and compares."""
     counterfactuals: CounterfactualSettings = field(default_factory=CounterfactualSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
-    export: ExportSettings = field(default_factory=ExportSettings)
     foils: FoilSettings = field(default_factory=FoilSettings)
     ingest: IngestSettings = field(default_factory=IngestSettings)
     language: LanguageSettings = field(default_factory=LanguageSettings)

@@ -59,7 +59,6 @@ class Decision:
         at: time, ISO 8601 in UTC.
         dry_run: whether the registry was left unchanged.
         checks: of the gate.
-        pipeline: which one decided, `promotion` or `rollback`.
     """
 
     name: str
@@ -72,7 +71,6 @@ class Decision:
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     dry_run: bool = False
     checks: tuple[Check, ...] = ()
-    pipeline: str = "promotion"
 
     @property
     def failed(self) -> bool:
@@ -198,7 +196,6 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
             opponent=f"version {previous}",
             gate="",
             dry_run=settings.dry_run,
-            pipeline="rollback",
         )
         if settings.dry_run:
             return decision

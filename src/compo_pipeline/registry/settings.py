@@ -173,5 +173,7 @@ class PromotionSettings:
     waive: tuple[Role, ...] = ()
     """Roles without which a challenger may pass: the rules about one of these are left out where no
     set of it was scored, and hold where one was. A waiver is recorded with the decision."""
+    rollback: bool = False
+    """Make the previous champion the champion again, and judge no challenger."""
     dry_run: bool = False
     """Decide and report, and leave the registry as it is."""

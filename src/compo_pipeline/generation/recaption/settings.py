@@ -36,8 +36,8 @@ class RecaptionSettings:
     keep_original: bool = False
     """whether the source's captions of an image stay as further sentences of its row."""
     dry_run: PositiveInt | None = None
-    """images that are asked about to look at, drawn at random, by `--pipeline=recaption` alone;
-    null: all images are."""
+    """images that are asked about to look at, drawn at random, where ingest ends with them
+    (`--to-nodes=data.recaption_images`); null: all images are."""
     known_words: Share | None = 0.5
     """captions are rejected of whose words the language pipeline knows a smaller share; null:
     none."""

@@ -5,15 +5,23 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline
 
 from compo_pipeline.pipelines import step
-from compo_pipeline.pipelines.ingest.nodes import ingest_captions
+from compo_pipeline.pipelines.ingest import nodes
 
 
 def create_pipeline() -> Pipeline:
-    """Read the captions of every source, and measure them."""
+    """Generate rendered data, caption images if asked to, and read and measure the captions."""
     return Pipeline(
         [
+            step(nodes.prepare_source, [], "source"),
             step(
-                ingest_captions,
+                nodes.recaption_images,
+                ["source"],
+                ["recaptions", "recaptions_quarantine", "recaptions_report", "recaptions_preview"],
+                carve="foils.carve",
+                state="paths.recaptions_state",
+            ),
+            step(
+                nodes.ingest_captions,
                 [
                     "source",
                     "params:data",

@@ -8,7 +8,7 @@ from compo_pipeline.core.provenance import Site
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.pages.promotion_page import MARKDOWN, PAGE, promotion_page
 from compo_pipeline.pages.tables import show
-from compo_pipeline.registry.promotion import Decision, PromotionError, promote
+from compo_pipeline.registry.promotion import Decision, PromotionError, promote, roll_back
 from compo_pipeline.registry.runs import connect
 from compo_pipeline.registry.settings import PromotionSettings, RegistrationSettings
 from compo_pipeline.registry.tracking_settings import TrackingSettings
@@ -22,20 +22,25 @@ def judge_challenger(
 ) -> tuple[Decision, dict[str, str | bytes]]:
     """Judge the version with the registration's alias, and make it champion if it passes.
 
+    Or make the previous champion the champion again (`promotion.rollback`).
+
     Returns:
         The decision, and the files of its page.
 
     Raises:
         SettingsError: no alias is set.
-        PromotionError: another process moved an alias meanwhile.
+        PromotionError: another process moved an alias meanwhile, or there is nothing to roll back.
     """
-    if registration.alias is None:
+    # This pipeline logs into no run, so the hook sets no store.
+    connect(tracking, Path.cwd())
+    if promotion.rollback:
+        decision = roll_back(registration.name, promotion, registration.signing)
+    elif registration.alias is None:
         raise SettingsError(
             "registration.alias: expected the alias of the version to promote, got null"
         )
-    # This pipeline logs into no run, so the hook sets no store.
-    connect(tracking, Path.cwd())
-    decision = promote(registration.name, registration.alias, promotion, registration.signing)
+    else:
+        decision = promote(registration.name, registration.alias, promotion, registration.signing)
     page = promotion_page(decision, site)
     show(page)
     return decision, page.files(MARKDOWN, PAGE)
