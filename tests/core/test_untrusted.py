@@ -49,25 +49,20 @@ COCO = ("scenes", "coco_captions")
 # Files that each format is read from.
 SOURCES = {
     "table": ("rows.jsonl", "rows.csv", "rows.parquet"),
-    "pixelprose": ("rows.parquet", "rows.jsonl"),
     "cogvlm_laion": ("rows.csv",),
     "neg_clip": ("rows.tsv",),
-    "img2dataset": ("rows.json", "rows.parquet"),
-    "cc3m_coca": ("rows.json",),
-    "dreamlip": ("rows.csv", "rows.parquet"),
+    "img2dataset": ("rows.parquet",),
     "webdataset": ("rows.tar",),
     "image_parquet": ("rows.parquet",),
     "folder": (),  # has no caption file
     **dict.fromkeys(COCO, ("train",)),
 }
 FORMATS = [(name, source) for name in READERS for source in SOURCES[name]]
-TEXTS = ("caption", "title", "vlm_caption", "coca_captions", "shortLLA_captions")
+TEXTS = ("caption", "title")
 RECORD = {
     "image": "1.jpg",
     **dict.fromkeys(TEXTS, "A red cube is left of a dog."),
     "id": 1,
-    "uid": "u1",
-    "Image Path": "1.jpg",
     "filepath": "1.jpg",
     "url": "http://a/1.jpg",
     "status": "success",

@@ -1,8 +1,8 @@
-"""What img2dataset leaves on disk, with captions of its own, of BLIP's and of CoCa's."""
+"""What img2dataset leaves on disk, with captions of its own or of a table."""
 
+import csv
 import json
 import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.data import readers
 from compo_pipeline.data.readers.record import RawCaption, SourceError
-from compo_pipeline.data.settings import Columns, DataSettings
+from compo_pipeline.data.settings import CaptionTable, Columns, DataSettings
 
 HTTP = "HTTP Error 404: Not Found"
 
@@ -56,13 +56,10 @@ def captions(data: DataSettings) -> list[str]:
     return [row.own[0] for row in read(data) if isinstance(row, RawCaption)]
 
 
-@pytest.mark.parametrize("source", ["*.parquet", "*/*.json"])
-def test_shards_in_order_from_tables_or_from_the_files_beside_the_images(
-    tmp_path: Path, source: str
-) -> None:
+def test_shards_in_order(tmp_path: Path) -> None:
     write(tmp_path, 1, [values(1, 0, "A cat.")])
     write(tmp_path, 0, [values(0, 0, "A dog.\nIt sleeps."), values(0, 1, "猫 🐈")])
-    rows = read(settings(tmp_path, source))
+    rows = read(settings(tmp_path))
     assert rows[0] == RawCaption(
         "train-000000000",
         "train-00000/000000000.jpg",
@@ -110,78 +107,76 @@ def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
     assert isinstance(silent, Rejected)
     assert "None is not a text" in silent.detail
     assert isinstance(nameless, Rejected)
-    assert (nameless.sample_id, nameless.rule) == ("train-00000-1", "unparseable")
+    assert (nameless.sample_id, nameless.rule) == ("train-00000/1", "unparseable")
     assert "nothing in key" in nameless.detail
     assert isinstance(good, RawCaption)
 
 
-@pytest.mark.parametrize("source", ["*.parquet", "*.tar", "*/*.json"])
-def test_tars_are_refused_until_they_are_unpacked(tmp_path: Path, source: str) -> None:
-    """Two shards, of which the second is packed: it must not be left out in silence."""
-    write(tmp_path, 0, [values(0, 0, "A dog.")])
-    write(tmp_path, 1, [values(1, 0, "A cat.")])
-    folder = tmp_path / "00001"
-    with tarfile.open(f"{folder}.tar", "w") as tar:
-        for path in folder.iterdir():
-            tar.add(path, path.name)
-    shutil.rmtree(folder)
+def test_tars_are_refused_until_they_are_unpacked(tmp_path: Path) -> None:
+    """Two shards, of which the second is packed."""
+    for shard in range(2):
+        write(tmp_path, shard, [values(shard, 0, "A dog.")])
+    (tmp_path / "00001.tar").touch()
+    assert captions(settings(tmp_path)) == ["A dog."] * 2
+    shutil.rmtree(tmp_path / "00001")
     with pytest.raises(SourceError, match=r"00001\.tar holds its images packed.*webdataset"):
-        list(readers.read(settings(tmp_path, source)))
-    folder.mkdir()
-    with tarfile.open(f"{folder}.tar") as tar:
-        tar.extractall(folder, filter="data")
-    if source != "*.tar":
-        assert captions(settings(tmp_path, source)) == ["A dog.", "A cat."]
-
-
-def test_images_inside_a_table_are_refused(tmp_path: Path) -> None:
-    rows = [{**values(0, 0, "A dog."), "jpg": b"..."}]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "00000.parquet")
-    with pytest.raises(SourceError, match=r"00000\.parquet holds images.*output_format files"):
         list(readers.read(settings(tmp_path)))
 
 
-@pytest.mark.parametrize("source", ["*.parquet", "*/*.json"])
-def test_coca_captions_in_a_column(tmp_path: Path, source: str) -> None:
-    marked = "<start_of_text>a dog on a sofa . <end_of_text>!!"
+def test_images_in_the_shards_are_read_in_place(tmp_path: Path) -> None:
+    failed = {"status": "failed_to_download", "error_message": HTTP}
+    rows = [{**values(0, 0, "A dog."), "jpg": b"..."}, values(0, 1, "A cat.", **failed)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "00000.parquet")
+    image, gone = read(settings(tmp_path))
+    assert (image.image, gone.image) == ("00000.parquet/jpg/0", "")
+    assert isinstance(gone, Rejected) and gone.rule == "not_downloaded"
+
+
+def test_unpacked_shards_are_a_folder_whose_files_of_values_have_the_captions(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, 0, [values(0, n, "sofa", top="A dog.") for n in range(2)])
+    (tmp_path / "00000" / "000000000.txt").write_text("sofa")
+    columns = Columns(caption="top")
+    assert captions(settings(tmp_path, ".", format="folder", columns=columns)) == ["A dog."] * 2
+
+
+def test_captions_of_a_table_are_joined_by_address(tmp_path: Path) -> None:
+    """DreamLIP's, in another order; a link is dead, and an address was never tried."""
     write(
         tmp_path,
         0,
         [
-            values(0, 0, "sofa", coca_captions="a dog on a sofa . "),
-            values(0, 1, "sofa", coca_captions=marked),
-            values(0, 2, "sofa", coca_captions="", status="failed_to_resize"),
+            values(0, 0, None),
+            values(0, 1, None, status="failed_to_download", error_message=HTTP),
+            values(0, 2, None),
         ],
     )
-    data = settings(tmp_path, source, format="cc3m_coca")
-    assert captions(data) == ["a dog on a sofa ."] * 2
-    own = settings(tmp_path, source, format="cc3m_coca", columns=Columns(caption="caption"))
-    assert captions(own) == ["sofa", "sofa"]
+    with (tmp_path / "cc3m.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["Image Path", "raw_caption", "shortLLA_captions"])
+        for number in (3, 2, 1, 0):
+            address = f"https://example.org/{number}.jpg"
+            writer.writerow([address, "sofa", f'A "dog" {number}.\n'])
+    table = CaptionTable("cc3m.csv", "Image Path", "url", "shortLLA_captions")
+    report: dict[str, Any] = {}
+    first, gone, last = readers.read(settings(tmp_path, captions=table), report)
+    assert isinstance(first, RawCaption) and isinstance(last, RawCaption)
+    assert (first.own, last.own) == (('A "dog" 0.\n',), ('A "dog" 2.\n',))
+    assert (first.image, last.image) == ("00000/000000000.jpg", "00000/000000002.jpg")
+    assert isinstance(gone, Rejected) and gone.rule == "not_downloaded"
+    assert (report["matched"], report["captions_without_image"]) == (2, {"not_in_the_shards": 2})
 
 
-@pytest.mark.parametrize("source", ["*.parquet", "*/*.json"])
-def test_coca_captions_in_a_folder(tmp_path: Path, source: str) -> None:
-    write(tmp_path, 0, [values(0, number, "sofa") for number in range(3)])
-    texts = tmp_path / "coca_captions"
-    texts.mkdir()
-    (texts / "000000000.txt").write_text("a dog on a sofa .\nno caption", "utf-8")
-    (texts / "000000001.txt").write_bytes(b"a \xff dog\n")
-    dog, garbled, absent = read(settings(tmp_path, source, format="cc3m_coca"))
-    assert isinstance(dog, RawCaption)
-    assert dog.own == ("a dog on a sofa .",)
-    assert isinstance(garbled, Rejected)
-    assert "not valid UTF-8" in garbled.detail
-    assert isinstance(absent, Rejected)
-    assert absent.image == "00000/000000002.jpg"
-    assert "neither a coca_captions nor a text file of it" in absent.detail
-
-
-def test_a_key_leads_to_no_text_outside_its_folder(tmp_path: Path) -> None:
-    write(tmp_path / "data", 0, [values(0, 0, "sofa")])
-    (tmp_path / "data" / "coca_captions").mkdir()
-    (tmp_path / "secret.txt").write_text("a secret")
-    row = values(0, 0, "sofa") | {"key": "../../secret"}
-    (tmp_path / "data" / "00000" / "000000000.json").write_text(json.dumps(row))
-    (refused,) = read(settings(tmp_path / "data", "*/*.json", format="cc3m_coca"))
-    assert isinstance(refused, Rejected)
-    assert "secret" not in refused.detail
+def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:
+    write(tmp_path, 0, [values(0, n, f"A dog {n}.") for n in range(6)])
+    path, options = tmp_path / "00000.parquet", {"use_dictionary": False, "compression": "none"}
+    pq.write_table(pq.read_table(path), path, row_group_size=2, **options)
+    names = pq.read_schema(path).names
+    column = pq.ParquetFile(path).metadata.row_group(1).column(names.index("caption"))
+    content = bytearray(path.read_bytes())
+    content[column.data_page_offset : column.data_page_offset + 24] = b"\xff" * 24
+    path.write_bytes(content)
+    records = read(settings(tmp_path))
+    assert captions(settings(tmp_path)) == [f"A dog {n}." for n in (0, 1, 4, 5)]
+    assert len(records) == 6

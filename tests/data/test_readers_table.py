@@ -247,30 +247,6 @@ def test_a_pattern_that_makes_long_names_of_short_values_is_refused(spec: str) -
         parse(DataSettings, given, "data")
 
 
-def test_pixelprose(tmp_path: Path) -> None:
-    write(
-        tmp_path / "vlm_captions_redcaps_00.parquet",
-        [
-            {"uid": "u1", "url": "http://x/1.jpg", "key": "000010002", "vlm_caption": "A dog."},
-            {"uid": "u2", "url": "http://x/2.jpg", "key": "000010003", "vlm_caption": None},
-        ],
-    )
-    good, bad = read(
-        tmp_path, "vlm_captions_redcaps_*.parquet", format="pixelprose", images="files"
-    )
-    assert good == RawCaption(
-        "train-u1",
-        "train-files/00001/000010002.jpg",
-        "files/00001/000010002.jpg",
-        ("A dog.",),
-        (),
-        "train",
-    )
-    assert isinstance(bad, Rejected)
-    assert bad.sample_id == "train-u2"
-    assert "nothing in vlm_caption" in bad.detail
-
-
 def test_cogvlm_laion(tmp_path: Path) -> None:
     (tmp_path / "cogvlm.csv").write_text(
         "http://x.org/p/one.jpg,A dog on a sofa. It sleeps.\n"

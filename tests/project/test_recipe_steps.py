@@ -27,7 +27,7 @@ RECIPES = {
     "fsc_coco": (layouts.neg_clip, None, "tiny_clip", "fsc_clip", {"image", "text"}),
     "fsc_cc3m": (layouts.img2dataset, DEAD_KEY, "tiny_clip", "fsc_clip", {"image", "text"}),
     "fsc_laion_coco": (layouts.img2dataset, DEAD_KEY, "tiny_clip", "fsc_clip", {"image", "text"}),
-    "siglip_cc3m": (layouts.dreamlip, f"train-{IMAGES}", "tiny_siglip", "c2lip", {"image", "text"}),
+    "siglip_cc3m": (layouts.dreamlip, DEAD_KEY, "tiny_siglip", "c2lip", {"image", "text"}),
     "sparcl_coco": (layouts.coco_2014, None, "tiny_clip", "sparcl", {"image", "text"}),
 }
 

@@ -119,8 +119,8 @@ C2LIP = {
     "method": "c2lip",
     "model.name": "ViT-B-16-SigLIP",
     "model.pretrained": "webli",
-    "data.format": "dreamlip",
-    "data.columns.caption": "shortLLA_captions",
+    "data.format": "img2dataset",
+    "data.captions.caption": "shortLLA_captions",
     "data.sample.rows": None,
     "ingest.sentences.whole": True,
     "ingest.sentences.least_words": 1,
@@ -202,7 +202,8 @@ SPARCL = {
 }
 ONE_PASS = {
     **CLIC,
-    "data.format": "pixelprose",
+    "data.format": "table",
+    "data.columns.caption": "vlm_caption",
     "views.epochs": 1,
     "training.epochs": 1,
 }
@@ -210,11 +211,11 @@ RECIPES = {
     "coco": CLIC,
     "redcaps": ONE_PASS,
     "cc12m": ONE_PASS,
-    "laion": {**ONE_PASS, "data.format": "cogvlm_laion"},
+    "laion": {**ONE_PASS, "data.format": "cogvlm_laion", "data.columns.caption": None},
     "fsc_coco": {**FSC, "data.format": "neg_clip", "data.sample.rows": None},
     "fsc_cc3m": {
         **FSC,
-        "data.format": "cc3m_coca",
+        "data.format": "img2dataset",
         "data.columns.caption": "coca_captions",
         "fsc_clip.objective.weights.global_hn": 1.0,
     },

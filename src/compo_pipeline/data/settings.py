@@ -117,8 +117,8 @@ class DataSettings:
     """Folder with annotations and images, or its URL on object storage."""
     format: str
     """A generator of data (scenes, which are rendered), or a reader: coco_captions, table, folder
-    (images with texts beside them, or without captions), pixelprose, cogvlm_laion, neg_clip,
-    img2dataset, webdataset, image_parquet, cc3m_coca or dreamlip (docs/how-to/your-data.md).
+    (images with texts beside them, or without captions), img2dataset, webdataset, image_parquet,
+    cogvlm_laion or neg_clip (docs/how-to/your-data.md).
     auto: the one of coco_captions, table, folder, img2dataset, webdataset and image_parquet that
     fits the files."""
     splits: Open[str]
@@ -131,7 +131,8 @@ class DataSettings:
     columns: Columns = field(default_factory=Columns)
     """Columns of a table."""
     captions: CaptionTable = field(default_factory=CaptionTable)
-    """Captions of a table of their own, for the formats webdataset and image_parquet."""
+    """Captions of a table of their own, for the formats img2dataset, webdataset and
+    image_parquet."""
     shares: Open[PositiveFloat] = field(default_factory=dict)
     """Relative sizes of splits that share one file or folder without a split column; the hash of
     an image's path determines its split, so added images do not move others."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _GENERATED = "`kedro run --pipeline=train_eval` with the same --env makes the data"
 # Formats whose first records can be read without reading whole files.
-_STREAMED = ("folder", "table", "pixelprose", "cogvlm_laion", "img2dataset", "cc3m_coca")
+_STREAMED = ("folder", "table", "cogvlm_laion", "img2dataset")
 _RECORDS = 100
 
 

@@ -102,3 +102,8 @@ def test_the_tally_counts_each_caption_once() -> None:
         "sentences_dropped": {"too_few_words": 1, "too_many_words": 1},
         "captions_without_a_sentence": 1,
     }
+
+
+def test_marks_that_coca_s_decoder_writes_are_no_part_of_a_caption() -> None:
+    assert prepared("<start_of_text>a dog on a sofa . <end_of_text>!!") == ["a dog on a sofa ."]
+    assert prepared("A dog of <3 kg on a sofa.") == ["A dog of <3 kg on a sofa."]

@@ -24,6 +24,8 @@ MARKUP = re.compile(
     r"|<loc_\d+>",
     re.IGNORECASE,
 )
+# CoCa's decoder writes the marks of its tokenizer out.
+_COCA_MARKS = re.compile(r"^\s*<start_of_text>|<end_of_text>.*$", re.DOTALL)
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[\da-f]{1,6}|[a-z]\w{1,30});", re.IGNORECASE)
 # Joiners belong to emoji and to many scripts, but to no Latin text.
 _ZERO_WIDTH = re.compile(
@@ -52,7 +54,9 @@ _SHOWN = 80  # characters of an example in a warning
 
 
 def plain(text: str) -> str:
-    """A text on one line, without zero-width characters, with HTML's entities as characters."""
+    """A text on one line, cleaned of HTML entities, zero-width characters and CoCa's marks."""
+    if "<" in text:
+        text = _COCA_MARKS.sub("", text)
     if "&" in text:
         for _ in range(2):  # Text that went through two web pages has "&amp;quot;".
             text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)

@@ -38,22 +38,22 @@ READERS: Registry[Reader] = Registry(
     {
         **{
             name: f"{__name__}.{name}"
-            for name in (
-                *("coco_captions", "table", "folder"),
-                *("img2dataset", "webdataset", "image_parquet"),
-            )
+            for name in ("coco_captions", "table", "folder", "webdataset")
         },
-        **{
-            name: f"{__name__}.published:{name.upper()}"
-            for name in ("pixelprose", "cogvlm_laion", "neg_clip", "cc3m_coca", "dreamlip")
-        },
+        **dict.fromkeys(("img2dataset", "image_parquet"), f"{__name__}.parquet_shards"),
+        "cogvlm_laion": f"{__name__}.published:COGVLM_LAION",
+        "neg_clip": f"{__name__}.published:NEG_CLIP",
     },
 )
 """Readers by data.format."""
 
-_WITH_KEYS = ("webdataset", "image_parquet")  # whose records `data.captions` can be joined to
+_WITH_KEYS = (
+    "img2dataset",
+    "webdataset",
+    "image_parquet",
+)  # whose records `data.captions` can be joined to
 # Whose files may have a column of splits, and which are divided by their readers for that reason.
-_DIVIDED = ("table", "pixelprose", "neg_clip", "dreamlip")
+_DIVIDED = ("table", "neg_clip")
 
 # A key of `data` that a source has too.
 _KEY = re.compile(rf"(?<![\w/.])data\.({'|'.join(each.name for each in fields(SourceSettings))})\b")

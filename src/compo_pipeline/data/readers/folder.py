@@ -1,12 +1,13 @@
 """A folder of images, at any depth, with their captions in files beside them, or without captions.
 
-The caption of `a.jpg` is the text of `a.txt` or `a.caption`, else a field of `a.json`
-(`data.columns.caption`, or one of the usual names). A captioner describes images that have none.
+The caption of `a.jpg` is the text of `a.txt` or `a.caption`, else a field of `a.json` with one of
+the usual names; with `data.columns.caption` that field of `a.json`, else the text. A captioner
+describes images that have none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -100,7 +101,8 @@ def _captions(data: DataSettings, beside: str) -> list[Any]:
 def _images(data: DataSettings, place: str) -> Iterator[tuple[str, str | None]]:
     """Yield the images below a folder, each with its file of captions."""
     try:
-        return with_captions(visible_files(data.root, place))
+        endings = CAPTIONS[::-1] if data.columns.caption else CAPTIONS
+        return with_captions(visible_files(data.root, place), endings)
     except ValueError as error:
         raise SourceError(f"{error}; set data.splits to a folder below data.root") from error
 
@@ -121,7 +123,9 @@ def visible_files(root: Path, place: str = ".") -> list[PurePosixPath]:
     ]
 
 
-def with_captions(paths: list[PurePosixPath]) -> Iterator[tuple[str, str | None]]:
+def with_captions(
+    paths: list[PurePosixPath], endings: Sequence[str] = CAPTIONS
+) -> Iterator[tuple[str, str | None]]:
     """Yield the images among files, each with the file of its captions among them, or None.
 
     An image of an ending that is not read is one, unless one that is read has its name.
@@ -131,5 +135,5 @@ def with_captions(paths: list[PurePosixPath]) -> Iterator[tuple[str, str | None]
     for path in paths:
         ending = path.suffix.lower()
         if ending in ENDINGS or (ending in _UNREAD and path.with_suffix("") not in shown):
-            beside = (str(path.with_suffix(ending)) for ending in CAPTIONS)
+            beside = (str(path.with_suffix(each)) for each in endings)
             yield str(path), next((name for name in beside if name in there), None)

@@ -21,7 +21,6 @@ from compo_pipeline.data.readers.record import (
     SourceError,
     rejected,
     source_files,
-    strip_coca_tokens,
 )
 from compo_pipeline.data.settings import DataSettings
 
@@ -110,7 +109,7 @@ class CaptionJoin:
                 elif key in self._captions:
                     count["duplicate_key"] += 1
                 else:
-                    self._captions[key] = strip_coca_tokens(record[given.caption])
+                    self._captions[key] = record[given.caption]
 
     def captioned(
         self, records: Iterable[RawCaption | Rejected]

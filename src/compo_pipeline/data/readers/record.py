@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -40,7 +39,6 @@ ENDINGS = (
 CAPTION_NAMES = ("caption", "captions", "text", "title", "description", "alt", "sentences", "raw")
 """Usual names of a caption's column or field, the most usual first."""
 
-_COCA_TOKENS = re.compile(r"^\s*<start_of_text>|<end_of_text>.*$", re.DOTALL)
 _SPLIT_NAMES = {
     "train": ("train", "training", "restval"),
     "val": ("val", "validation", "valid", "dev"),
@@ -230,14 +228,6 @@ def caption_records(
             others = [*captions[:number], *captions[number + 1 :]]
             further = [each for each in others if text_problem(each) is None]
             yield checked(f"{sample_id}-{number}", image_id, image, (caption,), further, split)
-
-
-def strip_coca_tokens(text: str) -> str:
-    """A caption without CoCa's tokens `<start_of_text>` and `<end_of_text>`.
-
-    CoCa's decoder writes the marks of its tokenizer out; a text encoder would read them as such.
-    """
-    return _COCA_TOKENS.sub("", text).strip()
 
 
 def _storable(value: Any) -> str:
