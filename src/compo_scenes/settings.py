@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from compo_pipeline.core.settings import SPEED, settings
 
@@ -51,12 +51,8 @@ class BaseRecipe:
 class PretrainingSettings:
     """Settings of the training of the shipped base model `scenes-base`."""
 
-    seed: int = 0
-    """Seed of scenes, captions and initial weights."""
     device: Annotated[str, SPEED] = "auto"
     """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA if there is a GPU, else the CPU."""
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Precision of the towers' matrix products, as of training."""
 
 
 @settings

@@ -163,7 +163,11 @@ def test_a_batch_holds_what_there_is_kind_by_kind(examples: list[Example], reade
         (sparcl(), [5, 2, 2], [5, 3, 3]),
         (sparcl(images=False), [5, 0, 0], [5, 3, 3]),
         (TripletClip(TripletClip.views_type(), TripletClipObjective()), [5, 2, 0], [5, 3, 0]),
-        (TripletClip(TripletClip.views_type(), TripletClipObjective(False)), [5, 0, 0], [5, 3, 0]),
+        (
+            TripletClip(TripletClip.views_type(), TripletClipObjective(images=False)),
+            [5, 0, 0],
+            [5, 3, 0],
+        ),
     ],
 )
 def test_what_a_method_looks_at(

@@ -120,7 +120,7 @@ def test_the_terms_are_the_papers(gamma: float, beta: float) -> None:
 def test_a_weight_of_zero_leaves_a_loss_out(weights: FscClipWeights, terms: set[str]) -> None:
     """And without the local one, patches are not asked for."""
     encoder = Encoder()
-    method = FscClip(FscClipViews(), FscClipObjective(weights))
+    method = FscClip(FscClipViews(), FscClipObjective(weights=weights))
     assert set(method.loss(encoder, batch())) == terms
     assert method.uses_patches == ("local_hn" in terms) == (encoder.dense_calls == 1)
 

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compo_pipeline.losses.negclip import negclip
-from compo_pipeline.methods.negclip import NegativesBatch, NegClip, NegClipObjective, NegClipViews
+from compo_pipeline.methods.contract import Objective
+from compo_pipeline.methods.negclip import NegativesBatch, NegClip, NegClipViews
 
 
 class Encoder:
@@ -27,7 +28,7 @@ def test_captions_and_negatives_go_where_they_belong() -> None:
     """Rows alternate caption, negative; the second row has none."""
     valid = torch.tensor([[True], [False], [True]])
     batch = NegativesBatch(torch.arange(3), torch.arange(6).view(3, 2, 1), valid)
-    terms = NegClip(NegClipViews(), NegClipObjective()).loss(Encoder(), batch)
+    terms = NegClip(NegClipViews(), Objective()).loss(Encoder(), batch)
     u, t = Encoder.images_, Encoder.texts_
     expected = negclip(u, t[[0, 2, 4]], t[[1, 5]], torch.ones(2).bool(), torch.tensor(4.0))
     assert list(terms) == ["negclip"]
@@ -36,4 +37,4 @@ def test_captions_and_negatives_go_where_they_belong() -> None:
 
 def test_something_must_train() -> None:
     with pytest.raises(ValueError, match="trains"):
-        NegClipObjective(trains=())
+        Objective(trains=())

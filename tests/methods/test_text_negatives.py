@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from compo_pipeline.core.records import Caption, Parse, View
-from compo_pipeline.methods.contract import Example, ImageInput, ViewContext
+from compo_pipeline.methods.contract import Example, ImageInput, Objective, ViewContext
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.methods.negclip import (
     NegativesBatch,
     NegativeViews,
     NegClip,
-    NegClipObjective,
     NegClipViews,
 )
 
@@ -82,7 +81,7 @@ def test_a_rule_left_out_leaves_the_others_texts(
         full[2],
         full[0],
     )
-    negclip = NegClip(NegClipViews(), NegClipObjective())
+    negclip = NegClip(NegClipViews(), Objective())
     assert drawn(negclip, rows, parses)[0].negatives == (full[0],)
 
 

@@ -32,7 +32,7 @@ SETS = {
         "seeds": 2,
         "cells": {
             "CLIC": {"method": "clic"},
-            "lower": {"method": "clic", "variant": "low", "params": {"training.epochs": 1}},
+            "lower": {"method": "clic", "variant": "low"},
         },
     },
     "other": {"seeds": 1, "cells": {"FSC": {"env": "fsc"}}},
@@ -86,7 +86,6 @@ def test_each_cell_and_seed_is_one_run_with_its_options(started: list[list[str]]
         ask()
     assert [params_of(command) for command in started] == [
         {"training.workers": "0", "dataset": "few", "method": "clic"}
-        | ({"training.epochs": "1"} if variant == "low" else {})
         | {"variant": variant, "seed": str(seed)}
         for variant in ("default", "low")
         for seed in range(2)
@@ -119,10 +118,6 @@ def test_finished_runs_are_run_again_only_where_something_changed(
     ("cell", "message"),
     [
         ({"method": "clicc"}, r"cells.x.method: 'clicc' is unknown; did you mean 'clic'\?"),
-        (
-            {"method": "clic", "variant": "v", "params": {"seed": 1}},
-            r"cells.x.params.seed: not among params",
-        ),
         ({"method": "clic", "env": "smoke"}, r"cells.x.variant: .*the cell 'first' already"),
     ],
 )
@@ -142,17 +137,15 @@ def test_the_settings_of_all_cells_are_checked_before_the_run(
     compares = create_pipeline()
     given = {"command": CommandOptions(), "set": "s"}
 
-    def check(**params: Any) -> None:
-        cells = {"first": {"method": "clic"}, "x": {"method": "fsc_clip", "variant": "v"}}
-        cells["x"]["params"] = params
+    def check(variant: str) -> None:
+        cells = {"first": {"method": "clic"}, "x": {"method": "fsc_clip", "variant": variant}}
         sets = {"s": parse(ComparisonSet, {"cells": cells}, "comparison_sets.s")}
         check_resources(replace(shipped, comparison_sets=sets, **given), compares, DataCatalog())
 
-    key = r"comparison_sets\.s\.cells\.x: params: training\.epoch"
-    with pytest.raises(SettingsError, match=key + r"z: unknown key; did you mean 'epochs'\?"):
-        check(**{"training.epochz": 1})
-    with pytest.raises(SettingsError, match=key + r"s: .*\(got 0\)") as error:
-        check(**{"training.epochs": 0})
+    check("lora")
+    key = r"comparison_sets\.s\.cells\.x: variant: .*'lor' of fsc_clip; did you mean 'lora'\?"
+    with pytest.raises(SettingsError, match=key) as error:
+        check("lor")
     assert "cells.first" not in str(error.value)
 
 
@@ -177,15 +170,11 @@ def test_a_cell_of_another_environment_is_of_the_same_dataset(started: list[list
         find_cells("s", missing, "few", COMMAND)
 
 
-def test_unknown_sets_and_values_without_a_label_are_refused(started: list[list[str]]) -> None:
+def test_unknown_sets_and_cells_without_a_method_are_refused(started: list[list[str]]) -> None:
     with pytest.raises(SettingsError, match=r"^set: .*'twoo'.*'two'.*two, other"):
         ask("twoo")
-    for cell, key in (
-        ({"method": "clic", "params": {"training.epochs": 1}}, "variant"),
-        ({"variant": "c1"}, "method"),
-    ):
-        with pytest.raises(SettingsError, match=rf"comparison_sets.s.cells.x.{key}: .*got null"):
-            find_cells("s", {"s": {"cells": {"x": cell}}}, "few", COMMAND)
+    with pytest.raises(SettingsError, match=r"comparison_sets.s.cells.x.method: .*got null"):
+        find_cells("s", {"s": {"cells": {"x": {"variant": "c1"}}}}, "few", COMMAND)
     assert not started
 
 

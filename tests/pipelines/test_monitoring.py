@@ -197,7 +197,7 @@ def test_a_version_without_a_reference_says_how_to_get_one(
     version: Callable[..., str], run: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     write_log(tmp_path / "log", version(rows=0))
-    with pytest.raises(SettingsError, match=r"registration\.reference_rows.*--pipeline=rescore"):
+    with pytest.raises(SettingsError, match=r"no reference sample.*--pipeline=rescore"):
         run(tmp_path / "log")
 
 

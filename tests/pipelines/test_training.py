@@ -118,6 +118,7 @@ def node(
             seed=0,
             root=tmp_path,
             benchmarks=benchmarks,
+            selecting=selecting,
             paths=replace(shipped.paths, **state),
         )
         known = method in METHODS
@@ -341,7 +342,7 @@ def test_rows_that_are_held_out_are_counted_and_do_not_train(
         ]
         found = prepare_training(
             *(rows, [], {"data_hash": "x"}, tmp_path, tmp_path, shipped.model, shipped.training),
-            *(trains, 0, tmp_path, shipped.benchmarks, shipped.paths),
+            *(trains, 0, tmp_path, *[shipped.benchmarks] * 2, shipped.paths),
         )
         return [row.sample_id for row in found.captions], found.rows
 

@@ -277,7 +277,7 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
         ),
         (
             {"training": {"validation": {"every": 5, "figure": "zero_shot/top1/things"}}},
-            "training.validation.benchmarks.root: expected the folder that holds zero_shot/",
+            "tuning.benchmarks.root: expected the folder that holds zero_shot/",
         ),
     ],
 )
@@ -617,27 +617,26 @@ def official(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("key", "instead"),
+    ("pipeline", "instead"),
     [
-        ("tuning.benchmarks", "foils (tuning.benchmarks.foils.split) or retrieval"),
-        ("training.validation.benchmarks", "training.validation.figure=foils/accuracy/average"),
+        ("tuning", "foils (tuning.benchmarks.foils.split) or retrieval"),
+        ("train_eval", "training.validation.figure=foils/accuracy/average"),
     ],
 )
 def test_official_test_items_select_nothing(
-    problems: Problems, official: Path, key: str, instead: str
+    problems: Problems, official: Path, pipeline: str, instead: str
 ) -> None:
     """Items of one's own in the same format do, which `benchmarks.json` beside them says."""
     files = {"root": str(official), "images": str(official)}
     sets = {"sets": {"sugar_crepe_pp": None, "zero_shot": None}}
-    validation = {"every": 5, "figure": "sugar_crepe/accuracy/swap_obj", "benchmarks": files}
-    changes: dict[str, Any] = (
-        {"tuning": {"benchmarks": {**files, **sets}}}
-        if key == "tuning.benchmarks"
-        else {"training": {"validation": validation}}
-    )
-    pipeline = "tuning" if key == "tuning.benchmarks" else "train_eval"
+    validation = {"every": 5, "figure": "sugar_crepe/accuracy/swap_obj"}
+    changes: dict[str, Any] = {"tuning": {"benchmarks": {**files, **sets}}}
+    if pipeline == "train_eval":
+        changes["training"] = {"validation": validation}
     (line,) = problems(pipeline, **changes)
-    assert line.startswith(f"{key}: the files of sugar_crepe below {official} are official test")
+    assert line.startswith(
+        f"tuning.benchmarks: the files of sugar_crepe below {official} are official test"
+    )
     assert f"expected {instead}" in line
     titles = {"source": "made here", "titles": {"sugar_crepe": "SugarCrepe-style"}}
     (official / "benchmarks.json").write_text(json.dumps(titles))

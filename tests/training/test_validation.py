@@ -41,7 +41,6 @@ from compo_pipeline.training.inputs import HeldOut, TrainingInputs
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.run import Job, control_of, train
 from compo_pipeline.training.settings import (
-    BenchmarkFiles,
     EarlyStoppingSettings,
     LowRankSettings,
     TrainingSettings,
@@ -52,6 +51,7 @@ from compo_pipeline.tuning.selection import ItemMetrics, held_out
 
 CLIC = Clic(ClicViews(), ClicObjective())
 FIGURE = "sugar_crepe/accuracy/swap_att"
+SELECTING = BenchmarksSettings()
 BY_FIGURE = ValidationSettings(every=1, figure="retrieval/i2t_r1/raw")
 
 Weights = dict[str, torch.Tensor]
@@ -242,7 +242,7 @@ def test_the_figure_is_the_one_that_evaluation_finds(
 ) -> None:
     """Of the exported weights; both towers train, on random crops."""
     method = Clic(ClicViews(), ClicObjective(trains=("image", "text")))
-    wanted = ValidationSettings(2, figure=FIGURE, benchmarks=BenchmarkFiles("anywhere"))
+    wanted = ValidationSettings(2, figure=FIGURE)
     settings = replace(plan.settings, validation=wanted, lora=LowRankSettings(lora), max_steps=6)
     settings = replace(settings, crop_scale=(0.5, 1.0))
     _, _, record = trained(replace(plan, settings=settings), method)
@@ -360,17 +360,21 @@ def splits(world: Any) -> list[Any]:
 
 
 def test_rows_are_distinct_images_of_the_split(world: Any, splits: list[Any]) -> None:
-    assert not held_out(ValidationSettings(), splits, world.root, "train", REPORTED).rows
-    found = held_out(ValidationSettings(1, rows=None), splits, world.root, "train", REPORTED)
+    assert not held_out(ValidationSettings(), splits, world.root, "train", REPORTED, SELECTING).rows
+    found = held_out(
+        ValidationSettings(1, rows=None), splits, world.root, "train", REPORTED, SELECTING
+    )
     assert found.measure is None
     assert {row.sample_id for row in found.rows} == {"s04", "s06", "s07"}
-    few = held_out(ValidationSettings(1, rows=2), splits, world.root, "train", REPORTED)
+    few = held_out(ValidationSettings(1, rows=2), splits, world.root, "train", REPORTED, SELECTING)
     assert len(few.rows) == 2
-    assert few == held_out(ValidationSettings(1, rows=2), splits, world.root, "train", REPORTED)
+    assert few == held_out(
+        ValidationSettings(1, rows=2), splits, world.root, "train", REPORTED, SELECTING
+    )
 
 
 def test_retrieval_ranks_the_rows(world: Any, splits: list[Any]) -> None:
-    found = held_out(BY_FIGURE, splits, world.root, "train", REPORTED)
+    found = held_out(BY_FIGURE, splits, world.root, "train", REPORTED, SELECTING)
     (task,) = subtasks(found)
     texts = {item.image: len(item.positives) for item in task.items}
     assert texts == {"s04.png": 2, "s06.png": 1, "s07.png": 1}
@@ -392,7 +396,7 @@ def test_a_split_that_cannot_validate_is_refused(
     world: Any, splits: list[Any], settings: ValidationSettings, message: str
 ) -> None:
     with pytest.raises(SettingsError, match=rf"training\.validation\.{message}"):
-        held_out(settings, splits, world.root, "train", REPORTED)
+        held_out(settings, splits, world.root, "train", REPORTED, SELECTING)
 
 
 def test_items_that_are_reported_are_refused(world: Any, splits: list[Any], tmp_path: Path) -> None:
@@ -403,22 +407,20 @@ def test_items_that_are_reported_are_refused(world: Any, splits: list[Any], tmp_
     for root in ("own", "reported"):
         (tmp_path / root / "sugar_crepe").mkdir(parents=True)
         (tmp_path / root / "sugar_crepe" / "swap_att.json").write_text(json.dumps(items))
-    files = {"root": str(tmp_path / "own"), "images": str(world.root)}
-    values = {"every": 1, "figure": FIGURE, "benchmarks": files}
-    settings = parse(ValidationSettings, values, "training.validation")
-    with pytest.raises(SettingsError, match=r"validation\.benchmarks: the files of sugar_crepe .*"):
-        held_out(settings, splits, world.root, "train", REPORTED)
+    settings = ValidationSettings(1, figure=FIGURE)
+    own = BenchmarksSettings(str(tmp_path / "own"), str(world.root))
+    with pytest.raises(SettingsError, match=r"tuning\.benchmarks: the files of sugar_crepe .*"):
+        held_out(settings, splits, world.root, "train", REPORTED, own)
     titles = {"source": "made here", "titles": {"sugar_crepe": "SugarCrepe-style"}}
     (tmp_path / "own" / "benchmarks.json").write_text(json.dumps(titles))
     sets = {"sugar_crepe": BenchmarkSet()}
     reported = BenchmarksSettings(str(tmp_path / "reported"), str(world.root), sets)
-    with pytest.raises(SettingsError, match=r"training\.validation\.benchmarks: 2 of 2 items"):
-        held_out(settings, splits, world.root, "train", reported)
-    found = held_out(settings, splits, world.root, "train", REPORTED)
+    with pytest.raises(SettingsError, match=r"tuning\.benchmarks: 2 of 2 items"):
+        held_out(settings, splits, world.root, "train", reported, own)
+    found = held_out(settings, splits, world.root, "train", REPORTED, own)
     assert len(subtasks(found)[0].items) == 2
-    absent = parse(ValidationSettings, {**values, "benchmarks": {"root": "none"}}, "v")
     with pytest.raises(SettingsError, match=r"training\.validation, for the figure .*none/sugar"):
-        held_out(absent, splits, world.root, "train", REPORTED)
+        held_out(settings, splits, world.root, "train", REPORTED, replace(own, root="none"))
 
 
 def test_a_figure_that_the_items_do_not_give_stops_before_the_first_step(

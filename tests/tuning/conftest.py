@@ -15,8 +15,8 @@ from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.methods.contract import ViewContext
-from compo_pipeline.methods.negclip import NegClip, NegClipObjective, NegClipViews
+from compo_pipeline.methods.contract import Objective, ViewContext
+from compo_pipeline.methods.negclip import NegClip, NegClipViews
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
@@ -94,7 +94,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> World:
     rows = [_row(number) for number in range(12)]
     captions, parses = [row for row, _ in rows], {row.sample_id: row for _, row in rows}
     view_context = ViewContext(parses, "hand", 0, 0)
-    method = NegClip(NegClipViews(), NegClipObjective(("text",)))
+    method = NegClip(NegClipViews(), Objective(("text",)))
     write(method, captions, view_context, 2, root / "views")
     optimizer = OptimizerSettings(**RECIPE["optimizer"])
     plan = TrainingInputs(

@@ -81,7 +81,7 @@ def test_a_set_without_a_used_kind_judges_nothing(
         study_items(VALIDATION, REPORTED, captions, tmp_path, 1, unused)
     settings = ValidationSettings(1, figure=FOILS_FIGURE)
     with pytest.raises(SettingsError, match=r"validation\.figure: .* of which no kind is used"):
-        held_out(settings, captions, tmp_path, "train", REPORTED, unused)
+        held_out(settings, captions, tmp_path, "train", REPORTED, VALIDATION, unused)
 
 
 def test_foils_of_reported_items_judge_nothing(
@@ -121,7 +121,7 @@ def test_foils_measure_a_training(
     from compo_pipeline.models.loading import load
 
     settings = ValidationSettings(1, figure=FOILS_FIGURE)
-    measure = held_out(settings, captions, tmp_path, "train", REPORTED, foils).measure
+    measure = held_out(settings, captions, tmp_path, "train", REPORTED, VALIDATION, foils).measure
     model = load(tiny_model(seed=3))
     assert measure is not None
     right = 0

@@ -15,8 +15,9 @@ _CONSTANTS = """
     counterfactuals.endpoint.checks counterfactuals.rules.attempts counterfactuals.rules.checks
     dac_mil.objective.negatives_in_contrast data.shares_seed evaluation.text_batch foils.images
     foils.seed ingest.near_duplicates ingest.shown language_model.steps monitoring.alpha
-    monitoring.hardest monitoring.quantile monitoring.seed recaption.most_words recaption.repeated
-    recaption.seed serving.log.queue
+    monitoring.hardest monitoring.quantile monitoring.seed pretraining.precision pretraining.seed
+    recaption.most_words recaption.repeated
+    recaption.seed registration.reference_rows serving.connections serving.log.queue
     sneg.objective.negatives_in_contrast svlc_r.objective.negatives_in_contrast validation.shown
     wise_ft
 """
@@ -72,6 +73,7 @@ REMOVED = {
     "suite.references": "nothing: values of the papers stay beside the measured ones",
     "suite": "kedro run --pipeline=evaluation, which counts the items among the training rows",
     "tracking.system_metrics": "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=true in the environment",
+    "training.validation.benchmarks": "tuning.benchmarks, which has root and images",
     **dict.fromkeys(("training.distributed.nnodes", "training.distributed.node_rank"), _TORCHRUN),
     "tuning.objective.second": _COMPARED,
     **dict.fromkeys(("tuning.study.sampler", "tuning.study.pruner"), _OPTUNA),

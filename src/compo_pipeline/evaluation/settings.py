@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
@@ -45,24 +43,20 @@ class EvaluationSettings:
 
 @settings
 class ComparisonCell:
-    """Settings of one compared training: method, variant and further parameters."""
+    """Settings of one compared training: environment, method and variant."""
 
     env: str | None = None
     """Kedro's environment; its globals.yml names method and variant. Null is that of the run."""
     method: Name | None = None
     """Null is the one that `env` names."""
     variant: VariantName | None = None
-    """A named variant, several joined by `+`, or a label for `params`; null is the
+    """A named variant, which sets other parameters, or several joined by `+`; null is the
     environment's."""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    """Values of other parameters, by dotted key."""
 
     def __post_init__(self) -> None:
-        """Values without a label would lie in the folders of the plain method."""
+        """The environment or the cell names the method."""
         if self.method is None and self.env is None:
             raise ValueError("method: expected the name of a method, since env is null, got null")
-        if self.params and self.variant is None:
-            raise ValueError("variant: expected a label, since params are given, got null")
 
 
 @settings

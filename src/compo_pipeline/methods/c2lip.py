@@ -31,10 +31,10 @@ from compo_pipeline.methods.contract import (
     LossTerms,
     Method,
     Need,
+    Objective,
     Preprocessor,
     Sampler,
     Term,
-    Towers,
     ViewContext,
 )
 from compo_pipeline.methods.views import single_image, single_view
@@ -58,7 +58,7 @@ class C2lipWeights:
 
 
 @settings
-class C2lipObjective:
+class C2lipObjective(Objective):
     """Settings of C2LIP's training: weights of the losses, and trained towers."""
 
     weights: C2lipWeights = field(default_factory=C2lipWeights)
@@ -71,9 +71,6 @@ class C2lipObjective:
 
     bias: float = SOFTMAX_TRAINED
     """Where logit_bias starts on a base that was trained with a softmax and has none."""
-
-    trains: Towers = ("image", "text")
-    """Towers that are trained."""
 
 
 class ConceptBatch(NamedTuple):

@@ -26,7 +26,7 @@ from compo_pipeline.losses.adaptive_ranking import (
     towards_first_negative,
 )
 from compo_pipeline.losses.negclip import negclip
-from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers, embed_texts
+from compo_pipeline.methods.contract import Encoder, LossTerms, Objective, Term, embed_texts
 from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rules, TextNegatives
 
 _THRESHOLDS = "thresholds"
@@ -65,7 +65,7 @@ class CeClipWeights:
 
 
 @settings
-class CeClipObjective:
+class CeClipObjective(Objective):
     """Settings of CE-CLIP's training: weights of the losses, and trained towers."""
 
     weights: CeClipWeights = field(default_factory=CeClipWeights)
@@ -82,9 +82,6 @@ class CeClipObjective:
 
     reset_thresholds: bool = False
     """Whether thresholds start at 0 in each epoch (the authors' code), or once."""
-
-    trains: Towers = ("image", "text")
-    """Towers that are trained."""
 
 
 class CeClip(TextNegatives):

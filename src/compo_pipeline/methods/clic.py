@@ -40,6 +40,7 @@ from compo_pipeline.methods.contract import (
     ImageInput,
     LossTerms,
     Method,
+    Objective,
     Preprocessor,
     Sampler,
     Term,
@@ -102,7 +103,7 @@ class ClicWeights:
 
 
 @settings
-class ClicObjective:
+class ClicObjective(Objective):
     """Settings of CLIC's training: positives, weights of the losses, and trained towers."""
 
     positives: Annotated[int, Field(ge=1, le=POSITIVES)] = 4

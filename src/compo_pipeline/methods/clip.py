@@ -23,6 +23,7 @@ from compo_pipeline.methods.contract import (
     Example,
     LossTerms,
     Method,
+    Objective,
     Preprocessor,
     Sampler,
     Term,
@@ -36,7 +37,7 @@ SOFTMAX_TRAINED = -30.0
 
 
 @settings
-class ClipObjective:
+class ClipObjective(Objective):
     """Settings of CLIP's training: trained towers, and whether logit_scale is trained."""
 
     trains: Towers = ("text",)

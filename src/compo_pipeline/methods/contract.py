@@ -39,6 +39,14 @@ Towers = Annotated[tuple[Literal["image", "text"], ...], Field(min_length=1)]
 
 
 @settings
+class Objective:
+    """Settings of a method's training: which towers are trained."""
+
+    trains: Towers = ("image", "text")
+    """Towers that are trained."""
+
+
+@settings
 class NoViewSettings:
     """Empty settings class, for methods whose views have no settings."""
 

@@ -28,9 +28,9 @@ from compo_pipeline.losses.negclip import negclip, own_negative
 from compo_pipeline.methods.contract import (
     Encoder,
     LossTerms,
+    Objective,
     Sampler,
     Term,
-    Towers,
     ViewContext,
     embed_texts,
 )
@@ -75,14 +75,11 @@ class CsClipWeights:
 
 
 @settings
-class CsClipObjective:
+class CsClipObjective(Objective):
     """Settings of CS-CLIP's training: weights of the losses, and trained towers."""
 
     weights: CsClipWeights = field(default_factory=CsClipWeights)
     """Of the losses."""
-
-    trains: Towers = ("image", "text")
-    """Towers that are trained."""
 
 
 class CsClip(TextPairs):

@@ -22,7 +22,7 @@ from compo_pipeline.core.settings import Share, settings
 from compo_pipeline.losses import contrastive
 from compo_pipeline.losses.calibrated import calibrated_loss
 from compo_pipeline.losses.local_alignment import AttentionNorm, local_scores
-from compo_pipeline.methods.contract import Encoder, LossTerms, Need, Term, Towers
+from compo_pipeline.methods.contract import Encoder, LossTerms, Need, Objective, Term
 from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rules, TextNegatives
 
 
@@ -51,7 +51,7 @@ class FscClipWeights:
 
 
 @settings
-class FscClipObjective:
+class FscClipObjective(Objective):
     """Settings of FSC-CLIP's training: weights of the losses, and trained towers."""
 
     weights: FscClipWeights = field(default_factory=FscClipWeights)
@@ -65,9 +65,6 @@ class FscClipObjective:
 
     attention: AttentionNorm = "minmax"
     """How a token's similarities to the patches become weights (Eq. 6, App. B.1)."""
-
-    trains: Towers = ("image", "text")
-    """Towers that are trained."""
 
 
 class FscClip(TextNegatives):

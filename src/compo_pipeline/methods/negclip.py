@@ -38,10 +38,10 @@ from compo_pipeline.methods.contract import (
     ImageInput,
     LossTerms,
     Method,
+    Objective,
     Preprocessor,
     Sampler,
     Term,
-    Towers,
     ViewContext,
     embed_texts,
 )
@@ -221,20 +221,12 @@ class NegClipViews(NegativeViews):
     generators: Rules = ("negclip",)
 
 
-@settings
-class NegClipObjective:
-    """Settings of NegCLIP's training: which towers are trained."""
-
-    trains: Towers = ("image", "text")
-    """Towers that are trained."""
-
-
 class NegClip(TextNegatives):
     """CLIP fine-tuning against the captions and all hard negatives of the batch."""
 
     name: ClassVar[str] = "negclip"
     views_type: ClassVar[type] = NegClipViews
-    objective_type: ClassVar[type] = NegClipObjective
+    objective_type: ClassVar[type] = Objective
 
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
         """NegCLIP's loss: hard negatives of a batch as further texts of images (CLIC, Eq. 2)."""

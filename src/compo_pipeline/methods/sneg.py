@@ -21,7 +21,7 @@ from compo_pipeline.core.settings import settings
 from compo_pipeline.losses import contrastive
 from compo_pipeline.losses.calibrated import calibrated_loss
 from compo_pipeline.losses.negclip import negclip
-from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers, embed_texts
+from compo_pipeline.methods.contract import Encoder, LossTerms, Objective, Term, embed_texts
 from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rules, TextNegatives
 
 
@@ -47,14 +47,11 @@ class SnegWeights:
 
 
 @settings
-class SnegObjective:
+class SnegObjective(Objective):
     """Settings of S-Neg's training: weights of the losses, and trained towers."""
 
     weights: SnegWeights = field(default_factory=SnegWeights)
     """Of the losses."""
-
-    trains: Towers = ("image", "text")
-    """Towers that are trained."""
 
 
 class Sneg(TextNegatives):

@@ -19,7 +19,7 @@ from compo_pipeline.core.settings import settings
 from compo_pipeline.losses import margin, sextuple
 from compo_pipeline.losses.margin import Margins
 from compo_pipeline.methods.clip import SOFTMAX_TRAINED
-from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
+from compo_pipeline.methods.contract import Encoder, LossTerms, Objective, Term
 from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, PairsBatch, embed_pairs
 
 
@@ -39,7 +39,7 @@ class SparclWeights:
 
 
 @settings
-class SparclObjective:
+class SparclObjective(Objective):
     """Settings of SPARCL's training: weights of the losses, and trained towers."""
 
     weights: SparclWeights = field(default_factory=SparclWeights)
@@ -63,9 +63,6 @@ class SparclObjective:
 
     bias: float = SOFTMAX_TRAINED
     """logit_bias of the sigmoid contrast, on a base without one (it was trained with a softmax)."""
-
-    trains: Towers = ("image", "text")
-    """Towers that are trained."""
 
 
 class Sparcl(CounterfactualPairs):

@@ -12,19 +12,16 @@ from typing import ClassVar
 from compo_pipeline.core.settings import settings
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.losses.sextuple import NEGATIVE, REAL
-from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
+from compo_pipeline.methods.contract import Encoder, LossTerms, Objective, Term
 from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, PairsBatch, embed_pairs
 
 
 @settings
-class TripletClipObjective:
+class TripletClipObjective(Objective):
     """Settings of TripletCLIP's training: weights of the losses, and trained towers."""
 
     images: bool = True
     """Whether the images of the negatives take part; without them it is NegCLIP."""
-
-    trains: Towers = ("image", "text")
-    """Towers that are trained."""
 
 
 class TripletClip(CounterfactualPairs):

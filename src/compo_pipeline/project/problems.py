@@ -357,16 +357,17 @@ def _validation(run: Run) -> Iterator[str]:
         return
     from compo_pipeline.benchmarks import foils
     from compo_pipeline.training.validation import KEY, check_split
-    from compo_pipeline.tuning.selection import benchmark_files, check_validation_metric
+    from compo_pipeline.tuning.selection import TUNED, benchmark_files, check_validation_metric
 
     yield from _absent_split(run, settings.split, f"{KEY}.split")
     yield from _refusal(check_split, settings, run.settings.views.split, run.settings.benchmarks)
     if (settings.figure or "").split("/")[0] == foils.NAME:
         yield from _unbuilt_foils(run, settings.split, f"{KEY}.figure")
-    files = benchmark_files(settings)
-    found = [] if files is None else list(_items(run, files, f"{KEY}.benchmarks"))
+    selecting = run.settings.tuning.benchmarks
+    files = benchmark_files(settings, selecting)
+    found = [] if files is None else list(_items(run, files, TUNED))
     # Items that cannot be read have no figures.
-    yield from found or _refusal(check_validation_metric, settings)
+    yield from found or _refusal(check_validation_metric, settings, selecting)
 
 
 def _recaptions(run: Run) -> Iterator[str]:

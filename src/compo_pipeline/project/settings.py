@@ -394,7 +394,6 @@ def _generated_benchmarks(parsed: Parameters) -> dict[str, str]:
         root = f"{root}/{os.path.relpath(data.generator.root, data.root)}"
     generated = {
         "benchmarks.root": generator.benchmarks(root, "test"),
-        "training.validation.benchmarks.root": generator.benchmarks(root, "val"),
         "tuning.benchmarks.root": generator.benchmarks(root, "val"),
     }
     return {key: root for key, root in generated.items() if attrgetter(key)(parsed) is None}

@@ -11,7 +11,6 @@ from pydantic import (
     AfterValidator,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveInt,
 )
 
@@ -97,9 +96,6 @@ class RegistrationSettings:
     """Licence of each model or data set that the version is made from, in its model card: an SPDX
     expression such as `MIT`, or the name that the owners give it. Of one that is not named: what an
     installed package states; of anything else the card says that it is unknown."""
-    reference_rows: Annotated[NonNegativeInt, Field(le=MOST_REFERENCE_ROWS)] = MOST_REFERENCE_ROWS
-    """The largest number of held-out captions whose embeddings are stored with a version, to watch
-    a served model by."""
     rescore: Alias | None = None
     """Alias of the version that `kedro run --pipeline=rescore` registers again; null is `alias`."""
     signing: SigningSettings = field(default_factory=SigningSettings)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 # Requests that are read, or wait for a forward pass, at once.
 _THREADS = 16
+_CONNECTIONS = 64  # at once; further ones get HTTP 503
 _SWITCH = 0.0005  # seconds
 _HEADER = 65_536  # bytes of a request's line and header
 
@@ -137,7 +138,7 @@ def server_options(settings: ServingSettings) -> dict[str, Any]:
     return {
         "http": "h11",
         "h11_max_incomplete_event_size": _HEADER,
-        "limit_concurrency": settings.connections,
+        "limit_concurrency": _CONNECTIONS,
         "server_header": False,
         "access_log": False,
         "log_config": None,

@@ -67,8 +67,6 @@ class ServingSettings:
     """The only folder whose images a request can name by their paths; null: images are sent."""
     body: PositiveInt = 32_000_000
     """Bytes of a request's body."""
-    connections: PositiveInt = 64
-    """Connections at once; further ones get HTTP 503."""
     batch: PositiveInt = 64
     """Images, or texts, of concurrent requests in one forward pass; 1: each request alone."""
     text_cache: NonNegativeInt = 16_000_000

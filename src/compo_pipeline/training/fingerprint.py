@@ -54,9 +54,7 @@ def fingerprint_of(
     left_out = {*speed_paths(TrainingSettings), "wise_ft"}
     recipe = {name: value for name, value in asdict(settings).items() if name not in left_out}
     recipe |= {"device": compute.device.type, "precision": compute.precision}
-    if settings.selects:
-        del recipe["validation"]["benchmarks"]  # a path; the files are among the inputs
-    else:
+    if not settings.selects:
         del recipe["validation"]  # it only measures
     if settings.early_stopping.patience is None:
         recipe["early_stopping"] = None

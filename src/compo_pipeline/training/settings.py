@@ -80,21 +80,6 @@ class MixtureSettings:
 
 
 @settings
-class BenchmarkFiles:
-    """Settings of the folders with benchmark files of the validation split."""
-
-    root: str | None = None
-    """Folder with one folder of annotation files per benchmark; null is that of rendered scenes."""
-
-    images: str | None = None
-    """Folder of the images that those files name; null is `<root>/<benchmark>/images` where it is
-    there, else `<root>/images`."""
-
-    follow_symlinks: bool = False
-    """Whether both may be links to files outside these folders."""
-
-
-@settings
 class ValidationSettings:
     """Settings of validation during training: a loss and a metric on held-out rows."""
 
@@ -109,12 +94,8 @@ class ValidationSettings:
 
     figure: str | None = None
     """A measure beside the loss, as `benchmark/metric/name`: it decides the best step and early
-    stopping. Null: the loss decides them.
-    """
-
-    benchmarks: BenchmarkFiles = field(default_factory=BenchmarkFiles)
-    """Files of the figure's benchmark, which are none of the official ones; retrieval, which ranks
-    the rows, and foils of the split need none."""
+    stopping. Its items are the rows (retrieval), foils of the split, or files below
+    `tuning.benchmarks.root`. Null: the loss decides them."""
 
     def __post_init__(self) -> None:
         """Check that the figure is named as figures are."""

@@ -146,9 +146,6 @@ def find_cells(
                 f"{key}.env: the dataset of conf/{cell.env} is '{named['dataset']}', expected "
                 f"'{dataset}', that of this run"
             )
-        given = dict(leaves(cell.params))
-        if own := sorted((_OF_CELLS | {"dataset"}) & given.keys()):
-            raise SettingsError(f"{key}.params.{own[0]}: not among params; cells have keys for it")
         method = cell.method or named["method"]  # one of both has it
         variant = cell.variant or named.get("variant", "default")
         env = cell.env or command.env
@@ -163,7 +160,7 @@ def find_cells(
                 f"{key}.variant: '{variant}' of {method} is the cell '{other}' already; expected "
                 "another label, which names the folder of its runs"
             )
-        params = {**shared, **given, "dataset": dataset, "method": method, "variant": variant}
+        params = {**shared, "dataset": dataset, "method": method, "variant": variant}
         cells[label] = {"env": env, "params": params}
     return CellSet(f"{KEY}.{name}", range(chosen.seeds), cells)
 

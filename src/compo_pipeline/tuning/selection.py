@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import (
     BenchmarkSet,
     BenchmarksSettings,
+    FoilBenchmarkSettings,
     RetrievalSettings,
 )
 from compo_pipeline.core.hashing import hash_of
@@ -92,9 +93,9 @@ def selecting_benchmarks(
         keys[name, _resolve_source(name, source)] = f"{TUNED}.{own}" if own else TUNED
     if validation.every is not None:
         keys |= {(name, validation.split): f"{KEY}.split" for name in _OWN}
-        if (root := validation.benchmarks.root) is not None:
-            key = f"{KEY}.benchmarks.root"
-            keys |= {(name, _resolve_source(name, f"{root}/{name}")): key for name in sources}
+        if tuned and tuned.root is not None:
+            files = {name: _resolve_source(name, f"{tuned.root}/{name}") for name in sources}
+            keys |= dict.fromkeys(files.items(), f"{TUNED}.root")
     found = {
         name: keys.get((name, _resolve_source(name, source))) for name, source in sources.items()
     }
@@ -133,6 +134,7 @@ def held_out(
     root: Path,
     trains: Splits,
     reported: BenchmarksSettings,
+    selecting: BenchmarksSettings,
     foils: Sequence[Foil] = (),
 ) -> HeldOut:
     """Held-out rows and metrics for validation during training; empty if validation is off.
@@ -143,6 +145,7 @@ def held_out(
         root: folder of their images.
         trains: the split that trains.
         reported: benchmarks of the final evaluation; no item of them takes part.
+        selecting: `tuning.benchmarks`, whose root has the files of the figure's benchmark.
         foils: of the captions, of all splits.
 
     Raises:
@@ -158,12 +161,10 @@ def held_out(
     if settings.figure.split("/")[0] == foils_of_captions.NAME:
         wanted = _foil_subtasks(settings, foils, root)
     else:
-        wanted = _validation_subtasks(
-            settings, settings.figure, captions, {row.image_id for row in rows}, root
-        )
+        images = {row.image_id for row in rows}
+        wanted = _validation_subtasks(settings, settings.figure, captions, images, root, selecting)
     scored = loading.gather(reported, captions, root, foils)
-    key = f"{KEY}.benchmarks"
-    metrics = ItemMetrics(_unreported(wanted, scored, EvaluationSettings().workers, key))
+    metrics = ItemMetrics(_unreported(wanted, scored, EvaluationSettings().workers, TUNED))
     return HeldOut(rows, metrics, metrics.fingerprint)
 
 
@@ -184,7 +185,9 @@ def _unreported(
     ]
 
 
-def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
+def benchmark_files(
+    settings: ValidationSettings, selecting: BenchmarksSettings
+) -> BenchmarksSettings | None:
     """Settings of the benchmark files for the validation metric; None if it needs no files.
 
     Raises:
@@ -199,20 +202,20 @@ def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
         )
     if BENCHMARKS[benchmark].load is None:
         return None
-    if settings.benchmarks.root is None:
+    if selecting.root is None:
         raise SettingsError(
-            f"{KEY}.benchmarks.root: expected the folder that holds {benchmark}/, since figure is "
+            f"{TUNED}.root: expected the folder that holds {benchmark}/, since {KEY}.figure is "
             f"'{settings.figure}', got null"
         )
-    files = BenchmarksSettings(
-        settings.benchmarks.root,
-        settings.benchmarks.images,
-        {benchmark: BenchmarkSet()},
+    files = replace(
+        selecting,
+        sets={benchmark: selecting.sets.get(benchmark) or BenchmarkSet()},
+        suite=None,
         retrieval=RetrievalSettings(None),
-        follow_symlinks=settings.benchmarks.follow_symlinks,
+        foils=FoilBenchmarkSettings(),
     )
     instead = f"{KEY}.figure={FOILS_FIGURE}, a figure of retrieval, or null for the loss"
-    refuse_official(files, f"{KEY}.benchmarks", instead)
+    refuse_official(files, TUNED, instead)
     return files
 
 
@@ -235,7 +238,7 @@ def refuse_official(settings: BenchmarksSettings, key: str, instead: str) -> Non
         )
 
 
-def check_validation_metric(settings: ValidationSettings) -> None:
+def check_validation_metric(settings: ValidationSettings, selecting: BenchmarksSettings) -> None:
     """Check before a run that the validation items will give the configured metric.
 
     Of files that are not there yet its metric alone is checked.
@@ -245,7 +248,7 @@ def check_validation_metric(settings: ValidationSettings) -> None:
     """
     if settings.figure is None:
         return
-    files = benchmark_files(settings)
+    files = benchmark_files(settings, selecting)
     if files is None:
         one = (Item("", "", ("",)),)
         subtasks = [
@@ -270,9 +273,10 @@ def _validation_subtasks(
     captions: Sequence[Caption],
     images: set[str],
     root: Path,
+    selecting: BenchmarksSettings,
 ) -> list[Subtask]:
     """Subtasks of the validation items, on which the validation metric is computed."""
-    files = benchmark_files(settings)
+    files = benchmark_files(settings, selecting)
     if files is not None:
         try:
             return loading.from_files(files)

@@ -252,5 +252,5 @@ def descend(loss: Tensor, optimizer: AmpOptimizer, rate: float, step: int) -> fl
     norm = optimizer.step(rate)
     figures = {"loss": loss.item(), "gradient_norm": norm.item()}
     if non_finite(figures) and not optimizer.overflow_is_normal():
-        refuse_non_finite(figures, step, state=None, advice="Set pretraining.precision=fp32")
+        refuse_non_finite(figures, step, state=None, advice="Set pretraining.device=cpu")
     return figures["loss"]

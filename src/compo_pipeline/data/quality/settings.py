@@ -75,7 +75,7 @@ class RowRule:
         columns = [column.name for column in fields(Fact)]
         if self.column not in columns:
             raise ValueError(
-                f"unknown column '{self.column}'{nearest(self.column, columns)} "
+                f"unknown column '{self.column[:100]}'{nearest(self.column, columns)} "
                 f"(known: {', '.join(columns)})"
             )
         bounds = self.least is not None or self.most is not None

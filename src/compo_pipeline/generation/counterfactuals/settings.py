@@ -16,19 +16,20 @@ KEY = "counterfactuals"
 
 EDITOR_GROUP, GENERATOR_GROUP = "compo_pipeline.caption_editors", "compo_pipeline.image_generators"
 """Groups of entry points by which installed packages add caption editors and image generators."""
+EDITORS = ("rules", "endpoint", "table", *plugin_names(EDITOR_GROUP))
+GENERATORS = ("diffusion", "table", *plugin_names(GENERATOR_GROUP))
 if TYPE_CHECKING:
     CaptionEditorName: TypeAlias = str
     ImageGeneratorName: TypeAlias = str
 else:
-    CaptionEditorName = Literal["rules", "endpoint", "table", *plugin_names(EDITOR_GROUP)]
-    ImageGeneratorName = Literal["diffusion", "table", *plugin_names(GENERATOR_GROUP)]
+    CaptionEditorName, ImageGeneratorName = Literal[*EDITORS], Literal[*GENERATORS]
 Rule = Literal["relation", "replace", "negclip", "swap"]
 Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
 
 
 @settings
-@named_fields(plugin_names(EDITOR_GROUP), Section)
-@named_fields(plugin_names(GENERATOR_GROUP), Section)
+@named_fields(GENERATORS, Section)
+@named_fields(EDITORS, Section)
 class CounterfactualSettings:
     """Settings of counterfactuals: sentences to edit, caption editor, image generator."""
 
@@ -46,14 +47,6 @@ class CounterfactualSettings:
     tolerated_share: Share = 0.5
     """the run fails when more than this share of the negative edits failed, or of the positive
     ones."""
-    rules: Section = field(default_factory=dict)
-    """settings of the caption editor `rules`."""
-    endpoint: Section = field(default_factory=dict)
-    """settings of the caption editor `endpoint`."""
-    diffusion: Section = field(default_factory=dict)
-    """settings of the image generator `diffusion`."""
-    table: Section = field(default_factory=dict)
-    """settings of the caption editor and the image generator `table`."""
 
 
 @settings

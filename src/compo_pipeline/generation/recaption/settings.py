@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
+from compo_pipeline.core.plugins import named_fields
 from compo_pipeline.core.settings import Section, Share, settings
 
 KEY = "recaption"
@@ -21,6 +21,7 @@ QUERY = (
 
 
 @settings
+@named_fields(("endpoint", "transformers"), Section)
 class RecaptionSettings:
     """Settings of recaptioning: captioner, prompt, images, and checks of its captions."""
 
@@ -41,10 +42,6 @@ class RecaptionSettings:
     known_words: Share | None = 0.5
     """captions are rejected of whose words the language pipeline knows a smaller share; null:
     none."""
-    endpoint: Section = field(default_factory=dict)
-    """settings of the captioner `endpoint`."""
-    transformers: Section = field(default_factory=dict)
-    """settings of the captioner `transformers`."""
 
 
 @settings

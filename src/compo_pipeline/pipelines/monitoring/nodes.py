@@ -47,8 +47,8 @@ def compare_requests(
         version, reference = files.lineage, files.read(read_reference)
     if not len(reference.images):
         raise SettingsError(
-            f"registration.reference_rows: {version.name} version {version.version} has no "
-            "reference sample; set it above 0 and `kedro run --pipeline=rescore`"
+            f"monitoring: {version.name} version {version.version} has no reference sample; "
+            "`kedro run --pipeline=rescore` registers it again, with one"
         )
     place = None if log_folder is None else Path(log_folder)
     width = reference.images.shape[1]

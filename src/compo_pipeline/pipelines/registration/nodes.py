@@ -35,7 +35,7 @@ from compo_pipeline.registry.materials import (
 )
 from compo_pipeline.registry.reference import write_reference
 from compo_pipeline.registry.registration import export_with_card, register
-from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.settings import MOST_REFERENCE_ROWS, RegistrationSettings
 from compo_pipeline.tuning import selection
 
 
@@ -92,8 +92,8 @@ def export_checkpoint(
     export_with_card(checkpoint, folder, *about, registration, waive)
     rows = {role: table.having("model", [comparison.models[role].name]) for role in MODELS}
     write_evidence(folder, Evidence.from_comparison(comparison, selecting), rows, items)
-    exported, most = load(folder).to(device), registration.reference_rows
-    write_reference(folder, exported, valid_captions, root, most, evaluation)
+    exported = load(folder).to(device)
+    write_reference(folder, exported, valid_captions, root, MOST_REFERENCE_ROWS, evaluation)
     return folder
 
 

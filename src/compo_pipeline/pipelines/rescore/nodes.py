@@ -29,7 +29,7 @@ from compo_pipeline.registry import versions
 from compo_pipeline.registry.evidence import Evidence, write_evidence
 from compo_pipeline.registry.reference import write_reference
 from compo_pipeline.registry.registration import register
-from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.settings import MOST_REFERENCE_ROWS, RegistrationSettings
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.registry.verification import load_base, verified
 
@@ -85,7 +85,7 @@ def rescore_version(
         }
         evidence = Evidence.from_comparison(comparison)
         write_evidence(files.export, evidence, rows, scored_items(items, slices))
-        most = registration.reference_rows
+        most = MOST_REFERENCE_ROWS
         write_reference(files.export, model, valid_captions, root, most, evaluation)
         tags = {"rescored_from": f"models:/{name}/{version.version}"}
         with store.adopt(store.open_run(f"rescored {name} {version.version}", tags)) as run:

@@ -51,11 +51,13 @@ def prepare_training(
     seed: int,
     root: Path,
     benchmarks: BenchmarksSettings,
+    selecting: BenchmarksSettings,
     paths: Paths,
 ) -> TrainingInputs:
     """Choose the rows that train, and held-out rows and items that validate.
 
-    No item of `benchmarks` validates. The trainings of a method and its control share these inputs.
+    No item of `benchmarks` validates; `selecting` has the files of the validation figure. The
+    trainings of a method and its control share these inputs.
     """
     return TrainingInputs(
         captions=training_rows(valid_captions, split),
@@ -68,7 +70,9 @@ def prepare_training(
         resume=Path(paths.resume),
         counterfactual_images=counterfactual_images,
         features=Path(paths.features),
-        held_out=held_out(training.validation, valid_captions, root, split, benchmarks, foils),
+        held_out=held_out(
+            training.validation, valid_captions, root, split, benchmarks, selecting, foils
+        ),
         rows=held_out_note(valid_captions, split),
     )
 

@@ -16,6 +16,7 @@ def create_pipeline() -> Pipeline:
                 nodes.prepare_training,
                 ["valid_captions", "foils", "manifest", "views", "counterfactual_images"],
                 "training_inputs",
+                selecting="tuning.benchmarks",
             ),
             step(
                 nodes.open_run,

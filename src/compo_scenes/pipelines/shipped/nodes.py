@@ -24,6 +24,7 @@ from compo_scenes.settings import BaseRecipe, PretrainingSettings, TowerRecipe
 log = logging.getLogger(__name__)
 
 TOWER, BASE = TowerRecipe(), BaseRecipe()
+SEED = 0  # of scenes, captions and initial weights
 PROBED = 3000  # training scenes that linear probes are fitted on, and unseen ones that judge them
 
 
@@ -55,9 +56,9 @@ def judge_pipeline(pipeline: Path, treebank: Path) -> dict[str, dict[str, float]
 
 def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -> FolderWriter:
     """Return a function that trains the image tower on rendered ground truth, and writes it."""
-    compute, seed = _resolve_compute(pretraining), pretraining.seed
-    loaded, world = build(seed, compute.device), scenes.world.world()
-    train = partial(train_tower, loaded, world, TOWER, compute, seed=seed)
+    compute, world = _resolve_compute(pretraining), scenes.world.world()
+    loaded = build(SEED, compute.device)
+    train = partial(train_tower, loaded, world, TOWER, compute, seed=SEED)
     return lambda folder: train(file=folder / "tower.safetensors")
 
 
@@ -65,12 +66,12 @@ def train_base_model(
     tower: Path, pretraining: PretrainingSettings, scenes: SceneSettings
 ) -> tuple[FolderWriter, dict[str, Any]]:
     """Train the base model: function that writes its folder, and a report with probes."""
-    compute, world, seed = _resolve_compute(pretraining), scenes.world.world(), pretraining.seed
-    loaded = build(seed, compute.device)
+    compute, world = _resolve_compute(pretraining), scenes.world.world()
+    loaded = build(SEED, compute.device)
     readouts = load_tower(loaded, tower / "tower.safetensors", world)
-    curve = base.train_base(loaded, readouts, world, BASE, compute, seed=seed)
-    shown = list(itertools.islice(world.scenes(seed, "train", "probe"), PROBED))
-    unseen = list(itertools.islice(world.scenes(seed, "val", "probe", 2), PROBED))
+    curve = base.train_base(loaded, readouts, world, BASE, compute, seed=SEED)
+    shown = list(itertools.islice(world.scenes(SEED, "train", "probe"), PROBED))
+    unseen = list(itertools.islice(world.scenes(SEED, "val", "probe", 2), PROBED))
     probes = base.probe(
         base.embed_scenes(loaded, shown, compute, "embedding scenes to probe"),
         shown,
@@ -84,5 +85,5 @@ def train_base_model(
 
 
 def _resolve_compute(settings: PretrainingSettings) -> Compute:
-    """Device and precision for computation, from the settings."""
-    return resolve(settings.device, settings.precision, key="pretraining")
+    """Device of the settings, in its fastest precision."""
+    return resolve(settings.device, "auto", key="pretraining")
