@@ -142,7 +142,6 @@ def test_the_settings_of_all_cells_are_checked_before_the_run(
         sets = {"s": parse(ComparisonSet, {"cells": cells}, "comparison_sets.s")}
         check_resources(replace(shipped, comparison_sets=sets, **given), compares, DataCatalog())
 
-    check("lora")
     key = r"comparison_sets\.s\.cells\.x: variant: .*'lor' of fsc_clip; did you mean 'lora'\?"
     with pytest.raises(SettingsError, match=key) as error:
         check("lor")
