@@ -382,12 +382,13 @@ def _recaptions(run: Run) -> Iterator[str]:
             f"recaption.dry_run: {settings.dry_run} images are captioned to look at: run it by "
             "`kedro run --pipeline=ingest --to-nodes=data.recaption_images`, or leave it out"
         )
+    own = getattr(settings, settings.captioner)
     if settings.captioner == "transformers":
         from compo_pipeline.generation.recaption.captioners import check
 
-        check(Path(settings.transformers.folder))
+        check(Path(own.folder))
     else:
-        _check_key(settings.endpoint, "recaption", run.settings.paths.recaptions_state)
+        _check_key(own, "recaption", run.settings.paths.recaptions_state)
 
 
 def _check_key(endpoint: Any, section: str, state: str) -> None:
@@ -408,11 +409,11 @@ def _counterfactuals(run: Run) -> Iterator[str]:
     yield from _unfit("caption_editor", chosen.caption_editor, CAPTION_EDITORS, form)
     if chosen.image_generator is not None:
         yield from _unfit("image_generator", chosen.image_generator, IMAGE_GENERATORS, form)
+    own = getattr(chosen, chosen.caption_editor)
     if chosen.caption_editor == "rules":
-        yield from _words(chosen.rules, "counterfactuals.rules")
+        yield from _words(own, "counterfactuals.rules")
     if chosen.caption_editor == "endpoint":
-        state = run.settings.paths.counterfactuals_state
-        _check_key(chosen.endpoint, "counterfactuals", state)
+        _check_key(own, "counterfactuals", run.settings.paths.counterfactuals_state)
     if chosen.caption_editor == table.NAME:
         check_table(*table.table_settings(chosen), table.TABLE_KEY)
     if chosen.image_generator == "diffusion":
@@ -420,7 +421,7 @@ def _counterfactuals(run: Run) -> Iterator[str]:
             DiffusionGenerator,
         )
 
-        DiffusionGenerator(chosen.diffusion).check()
+        DiffusionGenerator(getattr(chosen, chosen.image_generator)).check()
 
 
 def _unfit(

@@ -37,7 +37,7 @@ def table_settings(settings: CounterfactualSettings) -> tuple[AnnotationSettings
     Raises:
         SettingsError: a column is named that nothing uses, or one that is needed is not.
     """
-    own = parse(AnnotationSettings, settings.table, TABLE_KEY)
+    own = parse(AnnotationSettings, getattr(settings, NAME), TABLE_KEY)
     if own.file is None:
         raise SettingsError(f"{TABLE_KEY}.file: expected the path of a table, got null")
     with_images = settings.image_generator == NAME

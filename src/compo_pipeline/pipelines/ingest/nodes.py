@@ -108,10 +108,7 @@ def ingest_captions(
 
 def _captioner(settings: RecaptionSettings, state: Path) -> captioners.Captioner:
     """Create the configured captioner, which stores its answers in a folder."""
+    key, own = f"{KEY}.{settings.captioner}", getattr(settings, settings.captioner or "")
     if settings.captioner == "endpoint":
-        key = f"{KEY}.endpoint"
-        return captioners.EndpointCaptioner(
-            settings, parse(EndpointSettings, settings.endpoint, key), state
-        )
-    own = parse(LocalCaptionerSettings, settings.transformers, f"{KEY}.transformers")
-    return captioners.LocalCaptioner(settings, own, state)
+        return captioners.EndpointCaptioner(settings, parse(EndpointSettings, own, key), state)
+    return captioners.LocalCaptioner(settings, parse(LocalCaptionerSettings, own, key), state)
