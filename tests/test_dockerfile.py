@@ -99,6 +99,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_install_lines_install_what_is_locked(
     project: Path, root: Path, stages: dict[str, list[list[str]]]
 ) -> None:

@@ -56,9 +56,7 @@ def test_a_figure_that_was_changed_by_hand_is_found(documents: ModuleType, proje
     "line",
     [
         "It gains +3.1 [+2.0, +4.2].",
-        "It costs 3.3 points.",
         "A readout finds 99% of them.",
-        "between [1.2, 5.4] points",
     ],
 )
 def test_a_figure_without_a_result_is_found(documents: ModuleType, line: str) -> None:

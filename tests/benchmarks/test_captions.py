@@ -124,7 +124,6 @@ def test_aro_crops_and_takes_means_over_relations_and_pairs(
 BOXES = {
     "inside": (10, 20, 30, 40),
     "beyond the right and lower edge": (80, 70, 50, 60),
-    "beyond the left and upper edge": (-15, -5, 40, 30),
     "larger than the image": (-10, -10, 200, 200),
     "outside": (150, 160, 20, 30),
     "between pixels": (10.5, 20.5, 30.0, 41.5),
@@ -148,9 +147,7 @@ def test_boxes_of_aro_are_cropped_as_by_pillow(
     assert np.array_equal(load(*task.image_locations(task.items[0])[0]), expected)
 
 
-@pytest.mark.parametrize(
-    ("edge", "reason"), [(0, "no_crop"), (-3, "no_crop"), (10_000_000, "over")]
-)
+@pytest.mark.parametrize(("edge", "reason"), [(-3, "no_crop"), (10_000_000, "over")])
 def test_a_box_without_pixels_or_with_too_many_is_skipped_with_a_reason(
     loaded: Callable[..., dict[str, Subtask]], tmp_path: Path, edge: int, reason: str
 ) -> None:
@@ -469,8 +466,6 @@ def test_official_vl_checklist_files(shared: Path, tmp_path: Path) -> None:
     assert all(0 < len(task.items) <= 20 for task in tasks)
 
 
-INDEXED = "ANNO_PATH: b.json\nIMG_ROOT: vg"
-ONE = [["1.jpg", {"POS": ["a"], "NEG": ["b"]}]]
 INDEX = "corpus/v1/Object/Size/small/hake.yaml"
 HARD = "swap/prod_vg_hard_negs_swap_complexity_4.csv"
 
@@ -480,17 +475,9 @@ HARD = "swap/prod_vg_hard_negs_swap_complexity_4.csv"
     [
         ("aro", {"visual_genome_relation.json": [_relation("on", bbox_x=None)]}, "item 0.*bbox_x"),
         ("aro", {"visual_genome_relation.json": [_relation("of")]}, r"relation\.json: .*left out"),
-        ("aro", {"coco_order.json": [{"image": "1.jpg"}]}, "item 0.*correct_caption"),
-        (
-            "aro",
-            {"coco_order.json": [{"image": "1", "caption_options": ["a"]}]},
-            "item 0.*2 or more",
-        ),
         ("aro", {"order.json": [{}]}, r"no visual_genome_relation\.json or .*coco_order"),
         ("valse", {"existence.json": {"a": _foil(0)}}, "valse/existence: .*no items"),
         ("whatsup", {"coco_qa_one_obj.json": [[1, "a"]]}, "item 0.*right, wrong"),
-        ("crepe", {"a/prod_vg_hard_negs_x_complexity_4.csv": [_hard(1, "a", ["b"])]}, "swap"),
-        ("crepe", {HARD: [_hard(1, "a", ["b"], x="a")]}, "item 0.*'x'"),
         ("crepe", {HARD: [{**_hard(1, "a", []), "hard_negs": "open('x')"}]}, "item 0.*hard_negs"),
         ("crepe", {HARD: [_hard("../7", "a", ["b"])]}, "item 0.*image_id"),  # type: ignore[arg-type]
         ("vl_checklist", {INDEX: "ANNO_PATH: ../a\nIMG_ROOT: a"}, r"hake\.yaml.*ANNO_PATH"),
@@ -499,7 +486,6 @@ HARD = "swap/prod_vg_hard_negs_swap_complexity_4.csv"
             {INDEX: "!!python/object/apply:os.getcwd []"},
             r"hake\.yaml cannot be read",
         ),
-        ("vl_checklist", {"corpus/v1/a.yaml": INDEXED, "b.json": ONE}, "no folder of an official"),
     ],
 )
 def test_what_cannot_be_scored_is_named(

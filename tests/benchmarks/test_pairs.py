@@ -175,11 +175,8 @@ def test_cola_ranks_the_hard_images_of_each_object(tmp_path: Path, embedded: Bui
     ("content", "problem"),
     [
         ([["red cup"], [["1.jpg", {}, [1, 0], [1]]]], "image 0: expected 0 or 1"),
-        ([["red cup"], [["1.jpg", {}, [2], [1]]]], "image 0: expected 0 or 1"),
         ([["red cup"], [["1.jpg", [1]]]], "image 0: expected a list of 3 or 4"),
-        ([["red cup"], [[7, {}, [1], [1]]]], "image 0: expected a text 'image'"),
         ({"labels": [1], "data": []}, "expected a text 'labels'"),
-        ({"data": []}, "'labels'"),
         ("a", "expected labels and data"),
     ],
 )

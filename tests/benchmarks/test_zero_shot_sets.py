@@ -92,9 +92,7 @@ def test_a_cut_shard_is_refused(wds: Path) -> None:
     ("files", "message"),
     [
         ({"test/nshards.txt": "3"}, r"2\.tar"),
-        ({"test/nshards.txt": "two"}, "wds_shapes cannot be read"),
         ({"classnames.txt": "cup\n"}, "has the class 1 of 1"),
-        ({"classnames.txt": ""}, r"expected classnames\.txt"),
         ({"zeroshot_classification_templates.txt": "a photo"}, r"every template needs \{\}"),
         ({"dataset_type.txt": "retrieval"}, r"dataset_type\.txt: expected classification"),
     ],

@@ -97,22 +97,6 @@ def test_the_suggested_limit_is_the_smallest_that_passes(tmp_path: Path) -> None
         assert next(check.passed for check in judged(28, by) if check.rule == "itt") is passes
 
 
-def test_a_refusal_for_few_items_names_the_setting(tmp_path: Path) -> None:
-    few = [
-        Score("m", "sugar_crepe_pp", "swap_att", "itt", f"{k}", f"{k}.png", (0.5,), True, None)
-        for k in range(9)
-    ]
-    unseen = Overlap("sugar_crepe_pp", "swap_att", 9, 0, 0, 9, 0)
-    refused = judge(few, few, [unseen], GATE)
-    markdown, _ = written(decision(refused), tmp_path)
-    given = re.search(
-        r"`kedro run --pipeline=promotion --params promotion\.gate\.items=(\d+)`", markdown
-    )
-    assert given is not None and "rules" not in given[0]
-    lower = judge(few, few, [unseen], replace(GATE, items=int(given[1])))
-    assert "are needed" not in " ".join(check.finding for check in lower)
-
-
 def test_a_waived_role_is_named_with_the_command_that_scores_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,14 +8,13 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.core.files import record_json
 from compo_pipeline.core.provenance import Site
-from compo_pipeline.core.records import ItemChange, Score
+from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import parse
 from compo_pipeline.evaluation.comparison import compare, run_pairs
 from compo_pipeline.evaluation.conclusions import summary_lines
@@ -23,9 +22,9 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison, DegenerateItem
-from compo_pipeline.pages import plots, report
+from compo_pipeline.pages import report
 from compo_pipeline.pages.item_cards import change_cards
-from compo_pipeline.pages.pages import Card, Link, Plot
+from compo_pipeline.pages.pages import Card, Link
 from compo_pipeline.pages.tables import show_comparison
 
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
@@ -171,38 +170,6 @@ def test_cards_show_the_items_that_one_model_has_right(
     assert [len(own.cards) for own in change_cards([subtask], changes, comparison, 1)] == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("metric", "wrong", "images", "compared"),
-    [
-        ("group", (0.1, 0.3, 0.2, 0.4), 2, [True, False, False, True]),
-        # Of ten images, the right one and that which the wrong model takes for it.
-        ("t2i", (0.1, 0.2, 0.4), 2, [True, False]),
-        ("tot", (0.1, 0.2, 0.3), 0, [True, False, False]),
-        ("i2t_r1", (0.1, 0.2), 2, [True, False]),
-    ],
-)
-def test_a_card_shows_what_its_metric_compares(
-    subtask: Subtask,
-    comparison: Comparison,
-    metric: str,
-    wrong: tuple[float, ...],
-    images: int,
-    compared: list[bool],
-) -> None:
-    others = ("1.png", "2.png") if metric == "t2i" else ("1.png",)
-    texts = ((CAPTION, "p2"), ("n",))
-    right = tuple(sorted(wrong, reverse=True))
-    place = ("sugar_crepe_pp", "swap_att", metric, "0", "fixed", 0.2, "0.png", others)
-    change = ItemChange("base", "clic", *place, *texts, wrong, right)
-    ((card,),) = (own.cards for own in change_cards([subtask], [change], comparison, 3))
-    assert len(card.sides) == images and verdicts(card) == ["wrong", "right"]
-    assert card.table is not None
-    *lines, _ = card.table.lines
-    assert [line[0].kind.endswith("positive") for line in lines] == compared
-    last = -1 if metric != "t2i" else 2
-    assert [cell.text for cell in lines[-1][1:]] == [f"{wrong[last]:.3f}", f"{right[last]:.3f}"]
-
-
 def test_a_comparison_survives_its_file(comparison: Comparison) -> None:
     again = parse(Comparison, record_json(comparison), "comparison")
     assert record_json(again) == record_json(comparison)
@@ -239,44 +206,6 @@ def test_benchmarks_that_are_not_the_official_ones_have_their_own_names(
     assert "SugarCrepe++-style: 3 of 8 items" in _printed(titled, 120)
     page = str(report.files(**{**material, "comparison": titled})[report.PAGE])
     assert "SugarCrepe++-style: in ITT" in page
-
-
-def drawn(frame: pd.DataFrame) -> dict[str, list[tuple[list[float], bool]]]:
-    """The lines of each panel: their values, and whether they are visible as points."""
-    panels: dict[str, list[tuple[list[float], bool]]] = {}
-    original = plots.save
-
-    def look(figure: Figure, file: str, label: str, title: str) -> Plot:
-        for ax in figure.axes:
-            if ax.get_visible():
-                name = ax.get_title(loc="left")
-                panels[name] = [
-                    (list(line.get_ydata()), line.get_marker() not in ("", "None", None))
-                    for line in ax.lines
-                ]
-        return original(figure, file, label, title)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "save", look)
-        assert plots.curves(frame)
-    return panels
-
-
-def test_alternating_objectives_are_curves_of_their_own() -> None:
-    steps = range(1, 101)
-    own = {"step": steps, "model": "clic", "lr": 1e-5}
-    ours = pd.DataFrame(own).assign(
-        clic=[2.0 if step % 2 else None for step in steps],
-        clip=[None if step % 2 else 0.5 for step in steps],
-        loss=[2.0 if step % 2 else 0.5 for step in steps],
-    )
-    control = pd.DataFrame({"step": steps, "model": "control", "loss": 1.0, "clip": 1.0})
-    panels = drawn(pd.concat([ours, control]))
-    for name, expected in (("clic", {2.0}), ("clip", {0.5, 1.0}), ("loss", {1.0})):
-        values = [value for line, _ in panels[name] for value in line]
-        assert {round(value, 6) for value in values} == expected, name
-    alone = drawn(ours)
-    assert "loss" not in alone and {"clic", "clip"} <= alone.keys()
 
 
 def test_differences_of_few_items_have_the_detectable_one_beside_them(

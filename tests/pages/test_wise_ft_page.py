@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pandas as pd
-import pytest
 
 from compo_pipeline.pages import wise_ft_page
 
@@ -46,24 +45,3 @@ def test_the_page(approved: Callable[[str, str], None]) -> None:
     page = wise_ft_page.wise_ft_page(given, {"command": "kedro run"}, [], "")
     approved("wise_ft", str(page.files("wise_ft.html")["wise_ft.html"]))
     assert "there are none (tuning.benchmarks" in page.summary[0]
-
-
-@pytest.mark.parametrize(
-    ("roles", "up", "across"),
-    [
-        (
-            ("composition", "zero_shot", "retrieval"),
-            "Composition, %",
-            ("Zero-shot classification, %", "Retrieval, %"),
-        ),
-        (("composition", "retrieval"), "Composition, %", ("Retrieval, %",)),
-        (("zero_shot", "retrieval"), "Zero-shot classification, %", ("Retrieval, %",)),
-    ],
-)
-def test_the_axes_are_chosen_from_what_was_scored(
-    roles: tuple[str, ...], up: str, across: tuple[str, ...]
-) -> None:
-    (plot,) = wise_ft_page.trade_off(frame(*roles))
-    labels = [text for text in (up, *across) if f">{text}<" in plot.svg]
-    assert labels == [up, *across]
-    assert wise_ft_page.trade_off(frame(roles[0])) == []

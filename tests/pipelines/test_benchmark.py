@@ -221,20 +221,6 @@ def test_what_is_there_of_every_benchmark(benchmarks: BenchmarksSettings, tmp_pa
     assert list(there.absent) == [str(tmp_path / "images" / "3.png")]
 
 
-def test_a_whole_benchmark_needs_no_lines_and_an_absent_one_of_a_suite_no_error(
-    benchmarks: BenchmarksSettings, tmp_path: Path
-) -> None:
-    for name in SUBTASKS:
-        content = (tmp_path / "sugar_crepe" / "swap_att.json").read_text()
-        (tmp_path / "sugar_crepe" / f"{name}.json").write_text(content)
-    found = benchmark_availability(BenchmarksSettings(str(tmp_path), suite="sparcl"))
-    assert [one.benchmark.name for one in found[:4]] == list(SUITES["sparcl"].sets)
-    states = {one.benchmark.name: one.state for one in found}
-    assert (states["sugar_crepe"], states["aro"]) == ("ready", "not there")
-    assert states["coco"] == "not enabled" and states["sugar_crepe_pp"] == "in part"
-    assert not next(one.lines for one in found if one.benchmark.name == "sugar_crepe")
-
-
 def suite_of(values: Mapping[Key, float], name: str, items: int = 1) -> Comparison:
     """One model with these metrics of a paper's suite, of all official items or of so many."""
     _, counts = read_published()

@@ -84,12 +84,9 @@ def test_images_are_made_once_and_failures_are_told(run: Run, model: Path) -> No
     assert run.kept() == before
 
 
-@pytest.mark.parametrize("changed", [{"injection": False}, {"adain": {"space": "none"}}])
-def test_a_changed_setting_makes_new_images_of_the_same_texts(
-    run: Run, model: Path, changed: dict[str, Any]
-) -> None:
+def test_a_changed_setting_makes_new_images_of_the_same_texts(run: Run, model: Path) -> None:
     rows, before = run(model=str(model)), run.kept()
-    again = run(model=str(model), **changed)
+    again = run(model=str(model), injection=False)
     assert [row.text for row in again] == [row.text for row in rows]
     assert {row.fingerprint for row in again}.isdisjoint({row.fingerprint for row in rows})
     assert len(run.kept()) == 2 * len(before) and before.items() <= run.kept().items()
@@ -100,9 +97,6 @@ def test_a_changed_setting_makes_new_images_of_the_same_texts(
     ("changed", "key"),
     [
         ({"model": "no/folder/here"}, "model: 'no/folder/here' is no folder"),
-        ({"model": None}, r"model: .*string"),
-        ({"vision": "no/folder/here"}, "vision: 'no/folder/here' is no folder"),
-        ({"stepps": 2}, "stepps: unknown key"),
         ({"adain": {"space": "vgg"}}, "adain.space: .*files of your own"),
         ({"adain": {"space": "vgg", "vgg": "none.pth", "decoder": "d"}}, "adain.vgg: there is no"),
     ],

@@ -117,27 +117,6 @@ def test_the_bad_input_list(tmp_path: Path, chain: Callable[[], tuple[Any, Any, 
     assert report["unparseable"] == 2
 
 
-def test_the_report_shows_what_cleaning_did(
-    tmp_path: Path, chain: Callable[[], tuple[Any, Any, Any, Any]]
-) -> None:
-    Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
-    plain = "A dog lies on a red sofa. It sleeps in the warm sun."
-    write(
-        tmp_path,
-        [
-            {"id": n, "image": "a.png", "caption": CAPTION.replace("dog", f"dog{n}")}
-            if n < 25
-            else {"id": n, "image": "a.png", "caption": plain.replace("dog", f"dog{n}")}
-            for n in range(100)
-        ],
-    )
-    _, valid, _, report = chain()
-    assert report["share_cleaned"] == 0.25
-    assert len(report["examples"]) == 20
-    assert report["examples"][0]["after"] == "a dog0 on a red sofa. It sleeps in the warm sun."
-    assert valid[0].sentences == ("a dog0 on a red sofa.", "It sleeps in the warm sun.")
-
-
 def test_a_sample_is_taken_before_anything_is_measured(
     tmp_path: Path, ingest: Callable[..., tuple[Any, ...]]
 ) -> None:
@@ -296,9 +275,7 @@ def test_what_is_no_caption_is_counted_with_examples(
     assert "<p>A cow" not in docs_of(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text", ["一只狗睡在红色的沙发上。", "สุนัขนอนอยู่บนโซฟาสีแดง", "赤いソファの上で犬が寝ている。"]
-)
+@pytest.mark.parametrize("text", ["一只狗睡在红色的沙发上。", "สุนัขนอนอยู่บนโซฟาสีแดง"])
 def test_captions_without_spaces_are_named(
     tmp_path: Path,
     chain: Callable[[], tuple[Any, Any, Any, Any]],

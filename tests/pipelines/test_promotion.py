@@ -7,11 +7,9 @@ from typing import Any
 import mlflow
 import numpy as np
 import pytest
-import torch
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from PIL import Image
-from safetensors.torch import load_file, save_file
 from tests.evaluating import evaluate
 
 from compo_pipeline.benchmarks.items import Item, Subtask
@@ -125,24 +123,6 @@ def test_a_refusal_is_an_error_with_a_page(
     assert "FAILED" in printed
     for shown in (printed, page, html):
         assert "promotion.dry_run=true" in shown
-
-
-def test_a_challenger_whose_files_were_changed_is_refused(
-    run: Callable[..., None], tmp_path: Path
-) -> None:
-    """Its scores are in its folder, under the fingerprint that its tag still names."""
-    rule = {"figure": "sugar_crepe_pp/itt/swap_att", "must": "hold", "by": 1}
-    gate = {"version": 2, "items": IMAGES, "rules": {"itt": rule}}
-    with pytest.raises(PromotionError, match="itt"):
-        run(gate={**gate, "rules": {"itt": {**rule, "must": "rise"}}})
-    (weights,) = (tmp_path / "challenger").rglob("open_clip_model.safetensors")
-    state = load_file(weights)
-    save_file({name: torch.full_like(tensor, torch.nan) for name, tensor in state.items()}, weights)
-    for dry_run in (True, False):
-        with pytest.raises(PromotionError, match=r"refused\. Failed: files"):
-            run(gate=gate, dry_run=dry_run)
-        assert weights.name in (tmp_path / "report" / "promotion.md").read_text()
-    assert aliases() == {"previous": 1, "champion": 2, "challenger": 3}
 
 
 def test_a_promotion_by_a_gate_of_ones_own(

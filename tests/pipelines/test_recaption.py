@@ -4,8 +4,6 @@ import base64
 import io
 import json
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -189,49 +187,3 @@ def test_a_dry_run_asks_about_a_few_images(chat: Any, coco: DataSettings, chain:
     with pytest.raises(SettingsError):  # of ingest, which has no caption of the others
         chain(coco, dry_run=2)
     assert len(chat.seen) == 2
-
-
-@pytest.mark.slow
-def test_photos_without_captions_are_trained_on(
-    chat: Any, workspace: Path, tiny_clip: Path
-) -> None:
-    """By the commands of the tutorial: a dry run, then the chain, which asks the rest."""
-    photos = workspace / "photos"
-    photos.mkdir()
-    for number in range(60):
-        image = Image.effect_noise((64, 48), number + 1).convert("RGB")
-        image.save(photos / f"{number}.png")
-    colours = ("red", "green", "blue", "white")
-
-    def script(turn: Any, number: int, body: dict[str, Any]) -> None:
-        left, right = colours[number % 4], colours[number // 4 % 4]
-        turn.say(f"The image shows a {left} chair left of a {right} table. A cat sits on it.")
-
-    chat.script = script
-    endpoint = f"recaption.endpoint.url={chat.url},recaption.endpoint.model=fake"
-    params = f"data.root={photos},dataset=mine,recaption.captioner=endpoint,{endpoint}"
-
-    def kedro(more: str, *options: str) -> str:
-        command = ["kedro", "run", *options, "--env=table", "--params", f"{params},{more}"]
-        done = subprocess.run(
-            [sys.executable, "-m", *command],
-            cwd=workspace,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return " ".join((done.stdout + done.stderr).split())
-
-    written = kedro("recaption.dry_run=10", "--pipeline=ingest", "--to-nodes=data.recaption_images")
-    assert "data/08_reporting/mine/recaptions/recaptions.html" in written
-    assert len(chat.seen) == 10
-    folder = workspace / "data" / "02_intermediate" / "mine"
-    kedro(f"model.name=local-dir:{tiny_clip}")
-    assert len(chat.seen) == 60
-    rows = Table.open(folder / "recaptions.parquet", Recaption)
-    assert len(rows) == 60
-    report = json.loads((workspace / "data/08_reporting/mine/ingest.json").read_text())
-    assert report["recaptions"]["recaptioned"] == 60
-    comparison = workspace / "data/07_model_output/mine/clic/default/seed=0/comparison.json"
-    assert json.loads(comparison.read_text())["rows"]

@@ -11,7 +11,6 @@ import pytest
 
 from compo_pipeline.core.annotations import AnnotationColumns, AnnotationSettings
 from compo_pipeline.core.engines import LOCAL
-from compo_pipeline.core.files import write_files
 from compo_pipeline.core.records import Caption, Parse, View
 from compo_pipeline.core.table_files import write_rows
 from compo_pipeline.core.tables import Table
@@ -21,7 +20,6 @@ from compo_pipeline.pipelines.views.nodes import (
     draw_views,
     join_annotations,
     parse_captions,
-    preview_views,
 )
 
 SENTENCES = {
@@ -116,19 +114,6 @@ def test_every_caption_has_its_own_negatives_under_fsc_clip(run: Callable[..., A
             text and rule
             for text, rule in zip(view.negatives, ("negclip", "replace", "bigram"), strict=True)
         ]
-
-
-@pytest.mark.parametrize("method", ["clic", "clip", "fsc_clip", "negclip"])
-def test_a_page_shows_views_of_any_method(
-    run: Callable[..., Any], tmp_path: Path, method: str
-) -> None:
-    _, tables = run(method)
-    made, folder = tmp_path / "made", tmp_path / "preview"
-    write_files(preview_views(tmp_path / "views", made, method, "hand", 0, tmp_path), folder)
-    page = (folder / "index.html").read_text(encoding="utf-8")
-    assert method in page
-    for view in tables[0]:
-        assert view.sample_id in page
 
 
 def test_plain_clip_needs_no_parse(run: Callable[..., Any]) -> None:

@@ -108,10 +108,8 @@ def test_a_misspelt_pipeline_is_told_in_one_line(kedro):
     ("options", "told"),
     [
         (["--from-nodes=views.drw_views"], "--from-nodes=views.drw_views: .*did you mean"),
-        (["--tags=none"], "--tags=none: Pipeline contains no nodes"),
         (["--namespaces=trainin"], "--namespaces=trainin: .*'trainin'"),
         (["--runner=ThreadRunnr"], "--runner: there is no 'ThreadRunnr'; did you mean 'Thread"),
-        (["--runner=no.Runner"], "--runner: there is no 'no.Runner'"),
     ],
 )
 def test_options_that_select_nothing_are_told_in_one_line(kedro, options, told):

@@ -7,12 +7,10 @@ import pytest
 from kedro.framework.project import pipelines
 from kedro.io import MemoryDataset
 
-from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.core import keys
 from compo_pipeline.core.settings import defaults, leaves, parse, plain
-from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.registry import METHODS, build
-from compo_pipeline.pipeline_registry import TRAIN_EVAL, register_pipelines
+from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings, settings_classes
 from compo_pipeline.tuning.space import read, searchable
 
@@ -47,9 +45,14 @@ PATHS_ALONE = {
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_environment_gives_all_parameters_and_no_other(context, env):
+def test_environment_gives_all_parameters_and_search_spaces_that_hold_them(context, env):
     params = context(env).params
     assert plain(parse(RunSettings, params)) == params
+    method = params["method"]
+    assert set(params["spaces"]) == set(METHODS)
+    own = build(method, **params["method_settings"])
+    configured = {"training": params["training"], method: own.configuration}
+    assert read(params["spaces"][method], f"spaces.{method}", configured, searchable(method))
 
 
 def default_of(key):
@@ -107,28 +110,6 @@ def test_parameters_and_catalog_read_the_same_globals(context):
         assert re.search(own, f"{path}/"), name
         if name not in PATHS_ALONE:
             assert catalog[name]._filepath == PROJECT / path
-
-
-# Here, where the environments are read: each takes a second.
-@pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_shipped_search_spaces_hold_the_configured_values(context, env):
-    params = context(env).params
-    method = params["method"]
-    assert set(params["spaces"]) == set(METHODS)
-    own = build(method, **params["method_settings"])
-    configured = {"training": params["training"], method: own.configuration}
-    # The configured values are inside.
-    assert read(params["spaces"][method], f"spaces.{method}", configured, searchable(method))
-
-
-@pytest.mark.parametrize("env", ["base", "smoke", "coco"])
-def test_an_environment_can_be_evaluated(context, env):
-    params = context(env).params
-    parse(EvaluationSettings, params["evaluation"], "evaluation")
-    benchmarks = parse(BenchmarksSettings, params["benchmarks"], "benchmarks")
-    assert benchmarks.sets["sugar_crepe"] and benchmarks.sets["sugar_crepe_pp"]
-    # Only where people wrote the captions is CLIC's reading of them a published protocol.
-    assert benchmarks.retrieval.text == ("clic" if env == "coco" else "raw")
 
 
 def test_data_of_ones_own_are_not_judged_on_scenes(context):
@@ -219,13 +200,6 @@ def test_every_parameter_that_a_node_reads_is_configured(context):
     read = set().union(*(pipelines[name].inputs() for name in pipelines))
     assert {name for name in read if name.startswith("param")} <= set(catalog)
     assert "parameters" not in read, "take narrow `params:` inputs: DVC must see what is read"
-
-
-def test_the_default_is_the_whole_chain(bootstrapped):
-    chain = set(TRAIN_EVAL)
-    assert chain | {"train_eval", "__default__", "shipped"} <= set(pipelines)
-    nodes = {node.name for name in chain for node in pipelines[name].nodes}
-    assert {node.name for node in pipelines["__default__"].nodes} == nodes
 
 
 def test_no_configuration_names_a_machine():

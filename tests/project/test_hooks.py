@@ -56,7 +56,7 @@ def test_runtime_values_beat_the_environment_and_null_means_none(parameters):
     assert report.endswith("coco/clic/default/seed=3/report/report.html")
 
 
-@pytest.mark.parametrize("env", ["base", "coco", "smoke"])
+@pytest.mark.parametrize("env", ["base", "coco"])
 def test_an_unknown_runtime_key_is_refused_in_every_environment(parameters, env):
     told = r"^--params: model\.nmae: unknown key; did you mean 'name'\?"
     with pytest.raises(SettingsError, match=told):
@@ -74,10 +74,8 @@ def test_relative_paths_start_from_the_project_wherever_the_command_was_typed(
 @pytest.mark.parametrize(
     ("model", "offline"),
     [
-        ({"name": "scenes-base", "pretrained": None}, "1"),
         ({"name": "ViT-B-32", "pretrained": None}, "1"),
         ({"name": "ViT-B-32", "pretrained": "openai"}, "0"),
-        ({"name": "hf-hub:somebody/model"}, "0"),
     ],
 )
 def test_hub_is_reached_only_for_weights_that_live_there(parameters, model, offline):

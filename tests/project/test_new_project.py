@@ -82,6 +82,7 @@ def test_its_stages_depend_on_its_own_code_and_the_version_of_the_package(projec
     )
 
 
+@pytest.mark.slow
 def test_its_own_method_trains(kedro: Run, project: Path) -> None:
     params = "method=cyclip,training.max_steps=2,evaluation.control=false"
     chain = "raw,ingest,validation,foils,counterfactuals,views,training"
@@ -98,23 +99,26 @@ def test_the_commands_of_its_readme_are_known(project: Path) -> None:
     assert commands_ - {"doctor"} <= {*cli.commands}
 
 
-def test_the_wheel_of_this_package_has_the_configuration_that_git_tracks(tmp_path: Path) -> None:
+def test_the_wheel_of_this_package_has_what_git_tracks(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.iterdir()
+    names = set(ZipFile(wheel).namelist())
     place = "compo_pipeline/resources/project/"
-    names = {name.removeprefix(place) for name in ZipFile(wheel).namelist()}
     listed = subprocess.run(
-        ["git", "ls-files", "conf", *creation.STAGES],
+        ["git", "ls-files", "conf", *creation.STAGES, "src"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
     tracked = {name for name in listed.stdout.split() if not name.endswith(".gitkeep")}
-    assert tracked <= names
-    own = {name for name in names if name.startswith("conf/local")}
-    assert own <= {"conf/local/.gitkeep"}
+    code = {name.removeprefix("src/") for name in tracked if name.startswith("src/")}
+    configured = {f"{place}{name}" for name in tracked if not name.startswith("src/")}
+    assert code and configured and code | configured <= names
+    assert {name for name in names if name.startswith(f"{place}conf/local")} <= {
+        f"{place}conf/local/.gitkeep"
+    }
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,9 @@ from kedro.framework.project import pipelines
 from kedro.io import DataCatalog
 from pydantic import TypeAdapter, ValidationError
 
-from compo_pipeline.core import remote
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.remote_settings import refresh_all
 from compo_pipeline.core.settings import SettingsError, field_names
-from compo_pipeline.methods.registry import METHODS
-from compo_pipeline.models import weights
 from compo_pipeline.project.problems import MissingInput, check_inputs, check_resources
 from compo_pipeline.project.settings import (
     Parameters,
@@ -65,18 +62,6 @@ def read(parameters: dict[str, Any], changes: dict[str, Any]) -> RunSettings:
             "train_eval",
             {"clic": {"objective": {"positivs": 3}}},
             "clic.objective.positivs: unknown key; did you mean 'positives'?",
-        ),
-        (
-            "counterfactuals",
-            {
-                "method": "sparcl",
-                "counterfactuals": {
-                    "caption_editor": "endpoint",
-                    "image_generator": None,
-                    "endpoint": {"url": "http://localhost/v1", "model": "m", "timeout": 0},
-                },
-            },
-            "counterfactuals.endpoint.timeout: ",
         ),
         (
             "ingest",
@@ -257,15 +242,9 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
         ),
         ({"data": {"splits": {"train": "captoins.csv"}}}, "data.splits.train: no file below "),
         ({"views": {"split": "training"}}, "views.split: 'training' is no split"),
-        ({"model": {"name": "local-dir:/nowhere"}}, "model.name: "),
         (
             {"benchmarks": {"retrieval": {"split": None}, "foils": {"split": None}}},
             "benchmarks: nothing is scored",
-        ),
-        ({"benchmarks": {"root": "/nowhere"}}, "there is no folder /nowhere/sugar_crepe"),
-        (
-            {"training": {"validation": {"every": 5, "split": "dev"}}},
-            "training.validation.split: 'dev' is no split",
         ),
         (
             {"training": {"validation": {"every": 5, "split": "train"}}},
@@ -274,10 +253,6 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
         (
             {"training": {"batch_size": 16, "distributed": {"nproc_per_node": 3}}},
             "training.distributed: 3 processes cannot share a batch of 16 rows",
-        ),
-        (
-            {"training": {"validation": {"every": 5, "figure": "zero_shot/top1/things"}}},
-            "tuning.benchmarks.root: expected the folder that holds zero_shot/",
         ),
     ],
 )
@@ -315,10 +290,6 @@ RANDOM_RESNET = {"name": "RN50", "pretrained": None}
             ["LoRA does not fit 'RN50'", "set training.lora.rank to null"],
         ),
         (
-            {"model": RANDOM_RESNET, "training": {"microbatch": 4}, **BOTH_TOWERS},
-            ["training.microbatch and training.distributed: batch norms of the model (visual."],
-        ),
-        (
             {"training": {"validation": {"every": 5, "figure": "retrieval/i2t_r1/rwa"}}},
             ["training.validation.figure: 'retrieval/i2t_r1/rwa'", "mean 'retrieval/i2t_r1/raw'?"],
         ),
@@ -341,7 +312,6 @@ def test_what_method_and_recipe_ask_of_the_base_is_told_before_the_first_node(
     "changes",
     [
         {"method": "fsc_clip", "fsc_clip": {"objective": {"weights": {"local_hn": 0.0}}}},
-        {"method": "c2lip", "c2lip": {"objective": {"weights": {"xac": 0.0}}}},
         {"method": "negclip"},
         {"training": {"microbatch": 4}},
     ],
@@ -352,7 +322,7 @@ def test_a_resnet_is_a_base_for_what_needs_no_patches(
     assert problems(model=RANDOM_RESNET, **changes) == []
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "fsc_clip"])
+@pytest.mark.parametrize("name", ["clic", "c2lip", "sparcl"])
 def test_siglip_is_a_base_for_every_method_with_the_default_recipe(
     problems: Problems, tiny_siglip: Path, name: str
 ) -> None:
@@ -373,18 +343,6 @@ def test_a_base_that_cannot_be_stretched_is_named_by_its_key(
     assert lines[-1].startswith("model_lists.mine.a.context_length: 248 ")
 
 
-def test_no_weights_are_read_for_it(
-    problems: Problems, tiny_siglip: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*given: object) -> None:
-        raise AssertionError("weights were read")
-
-    monkeypatch.setattr(weights, "read", refuse)
-    monkeypatch.setattr(weights, "load_into", refuse)
-    (line,) = problems(method="fsc_clip", model={"name": f"local-dir:{tiny_siglip}"})
-    assert line.startswith("model.name: ")
-
-
 def test_a_figure_of_files_that_are_there_is_told_from_them(
     problems: Problems, tmp_path: Path
 ) -> None:
@@ -402,17 +360,6 @@ def test_a_figure_of_files_that_are_there_is_told_from_them(
     (line,) = problems(training={"validation": wrong})
     assert line.startswith("training.validation.figure: 'sugar_crepe/accuracy/swap_att' is no fig")
     assert "did you mean 'sugar_crepe/accuracy/swap_obj'?" in line
-
-
-def test_a_figure_of_scenes_to_be_rendered_is_of_a_known_metric(
-    problems: Problems, tmp_path: Path
-) -> None:
-    root = tmp_path / "scenes"
-    files = {"root": f"{root}/benchmarks/val"}
-    figure = {"every": 5, "figure": "sugar_crepe_pp/ittt/average", "benchmarks": files}
-    scenes = {"data": {"format": "scenes", "root": str(root)}, "benchmarks": {"root": None}}
-    (line,) = problems(**scenes, training={"validation": figure})
-    assert line.startswith("training.validation.figure: 'ittt' of ") and "mean 'itt'?" in line
 
 
 def test_a_model_of_a_list_is_named_by_its_own_key(problems: Problems) -> None:
@@ -491,28 +438,10 @@ def test_the_api_key_is_there_before_the_first_request(
     assert problems(**wanted) == []
 
 
-def captioned(**recaption: Any) -> dict[str, Any]:
-    endpoint = {"url": "http://host/v1", "model": "one", "key_variable": "NO_SUCH_KEY"}
-    given = {"captioner": "endpoint", "endpoint": endpoint, **recaption}
-    return {"dataset": "own", "recaption": given}
-
-
-def test_the_key_of_a_captioner_is_there_before_the_first_request(
-    problems: Problems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (line,) = problems(**captioned())
-    assert line.startswith("recaption.endpoint.key_variable: expected the API key in")
-    assert problems("validation", **captioned()) == []
-    answers(tmp_path, "02_intermediate/own/recaptions_state")
-    assert problems(**captioned()) == []
-
-
 @pytest.mark.parametrize(
     ("recaption", "expected"),
     [
         ({"dry_run": 10}, "recaption.dry_run: 10 images are captioned to look at"),
-        ({"splits": ["tain"]}, "recaption.splits: "),
         (
             {"captioner": "transformers", "transformers": {"folder": "nothing"}},
             "recaption.transformers.folder: expected a folder with config.json",
@@ -528,7 +457,9 @@ def test_what_a_captioner_cannot_do_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     answers(tmp_path, "02_intermediate/own/recaptions_state")
-    (line,) = problems(**captioned(**recaption))
+    endpoint = {"url": "http://host/v1", "model": "one", "key_variable": "NO_SUCH_KEY"}
+    given = {"captioner": "endpoint", "endpoint": endpoint, **recaption}
+    (line,) = problems(dataset="own", recaption=given)
     assert line.startswith(expected)
 
 
@@ -553,17 +484,6 @@ def test_what_a_captioner_cannot_do_is_refused(
                 "views": {"from_table": {"file": "no/such/folder/t.tsv", "layout": "neg_clip"}},
             },
         ),
-        (
-            "counterfactuals.table.file",
-            {
-                "method": "sparcl",
-                "counterfactuals": {
-                    "caption_editor": "table",
-                    "image_generator": None,
-                    "table": {"file": "no/such/folder/t.csv", "layout": "sparcl"},
-                },
-            },
-        ),
     ],
 )
 def test_folders_and_files_must_be_there(
@@ -576,11 +496,6 @@ def test_folders_and_files_must_be_there(
 @pytest.mark.parametrize(
     ("pipeline", "changes", "expected"),
     [
-        (
-            "foils",
-            {"foils": {"splits": {"val": "tset"}}},
-            "foils.splits.val: 'tset' is no split of the data; expected one of train",
-        ),
         (
             "foils",
             {"foils": {"splits": {"val": "train"}}},
@@ -661,11 +576,6 @@ def test_a_folder_of_an_official_benchmark_by_itself_selects_nothing(
     [
         (
             "tuning",
-            {"tuning": {"benchmarks": {"foils": {"split": "dev"}}}},
-            "tuning.benchmarks.foils.split: no foils 'dev' are built; expected a name of foils.sp",
-        ),
-        (
-            "tuning",
             {"tuning": {"benchmarks": {"foils": {"split": "test"}}}},
             "tuning.benchmarks.foils.split: 'test' is reported too (benchmarks.foils.split)",
         ),
@@ -707,10 +617,9 @@ def test_a_folder_of_a_language_pipeline_is_looked_at(problems: Problems, tmp_pa
     assert line.startswith("language.model: ") and "components.own" in line
 
 
-@pytest.mark.parametrize("pipeline", ["registration", "promotion"])
-def test_a_missing_key_is_named_first(problems: Problems, pipeline: str) -> None:
+def test_a_missing_key_is_named_first(problems: Problems) -> None:
     signing = {"public_key": "missing.pub", "private_key": "missing.pem"}
-    lines = problems(pipeline, registration={"signing": signing})
+    lines = problems("promotion", registration={"signing": signing})
     assert lines[0].startswith("registration.signing.") and "missing.p" in lines[0]
 
 
@@ -728,29 +637,11 @@ def test_object_storage_is_reached_before_the_first_node(context: Context, bucke
             refresh_all(parameters, read_parameters(pipelines[pipeline]))
 
 
-def test_captions_that_object_storage_withholds_are_an_error_of_their_split(
-    problems: Problems, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bucket.put({"set/t.csv": b"image,caption\n"})
-    folder = remote.mirror(f"s3://{bucket.name}/set", tmp_path)
-    remote.refresh(folder)
-    monkeypatch.setattr(bucket.files, "get_file", deny)
-    splits = {"train": "t.csv", "val": None, "test": None}
-    data = {"format": "table", "root": str(folder), "splits": splits}
-    (line,) = [each for each in problems("ingest", data=data) if "s3:" in each]
-    assert re.match(r"data\.splits\.train: s3://.*/set/t\.csv: .*PermissionError", line)
-
-
-def deny(*_: Any, **__: Any) -> None:
-    raise PermissionError("Access Denied")
-
-
 @pytest.mark.parametrize(
     ("scored", "expected"),
     [
         ({"retrieval": {"split": "val"}}, "benchmarks.retrieval.split: 'val' is that of tuning"),
         ({"foils": {"split": "val"}}, "benchmarks.foils.split: 'val' is that of tuning"),
-        ({"root": "made/val"}, "benchmarks.sets.sugar_crepe: "),
         (
             {"sets": {"sugar_crepe": {"root": "made/test/../val/sugar_crepe"}}},
             "benchmarks.sets.sugar_crepe: ",

@@ -7,17 +7,12 @@ import pytest
 import torch
 
 from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.benchmarks.suites import enabled_sets
 from compo_pipeline.core import settings as configuration
 from compo_pipeline.core import variants
 from compo_pipeline.core.settings import SettingsError, parse, speed_paths
-from compo_pipeline.data.quality.settings import DataValidationSettings, IngestSettings
-from compo_pipeline.data.settings import DataSettings
-from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.methods.registry import METHODS, build, method_type
-from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.project.settings import all_values, loader_of
 from compo_pipeline.training.optimisation import learning_rate
@@ -337,12 +332,7 @@ def test_the_table_of_recipes_has_the_steps_of_its_rows(project):
 def test_nothing_of_the_demos_own_recipe_is_inherited(parameters, env):
     found = leaves(parameters(env))
     assert (found["training.frozen"], found["training.wise_ft.ratio"]) == ([], 1.0)
-
-
-@pytest.mark.parametrize("env", RECIPES)
-def test_a_bias_starts_where_bases_of_a_scale_of_100_need_it(parameters, env):
-    """Whatever the recipe's own method is; -12 is of the small base of the scenes."""
-    found = leaves(parameters(env))
+    # -12 is of the small base of the scenes; others have a scale of 100.
     assert {found[f"{name}.objective.bias"] for name in ("c2lip", "siglip", "sparcl")} == {-30.0}
 
 
@@ -356,29 +346,18 @@ def test_benchmarks_of_every_role_of_the_gate_can_be_scored(context, env):
 
 
 @pytest.mark.parametrize("env", RECIPES)
-def test_all_settings_parse_and_fit_together(parameters, env):
+def test_all_settings_fit_together(parameters, env):
     params = parameters(env)
-    parse(DataSettings, params["data"], "data")
-    parse(IngestSettings, params["ingest"], "ingest")
-    rules = parse(DataValidationSettings, params["validation"], "validation").rules
-    sentences = params["ingest"]["sentences"]
-    assert rules["shortest_sentence"].least == sentences["least_words"]
-    assert rules["longest_sentence"].most == sentences["most_words"]
-    parse(ModelSettings, params["model"], "model")
-    training = parse(TrainingSettings, params["training"], "training")
+    rules, sentences = params["validation"]["rules"], params["ingest"]["sentences"]
+    assert rules["shortest_sentence"]["least"] == sentences["least_words"]
+    assert rules["longest_sentence"]["most"] == sentences["most_words"]
+    training = params["training"]
     # One table serves each epoch of a method that draws nothing.
-    drawn = 1 if params["method"] == "c2lip" else training.epochs
-    assert parse(ViewSettings, params["views"], "views").epochs == drawn
-    parse(EvaluationSettings, params["evaluation"], "evaluation")
-    wanted = parse(BenchmarksSettings, params["benchmarks"], "benchmarks")
-    assert wanted.retrieval.split in (None, *params["data"]["splits"])
-    for name in METHODS:
-        method = method_type(name)
-        views = parse(method.views_type, params[name]["views"], f"{name}.views")
-        objective = parse(method.objective_type, params[name]["objective"], f"{name}.objective")
-        chosen = method(views, objective)
-        if name == params["method"]:
-            assert not (training.cache_features and "image" in chosen.trains)
+    drawn = 1 if params["method"] == "c2lip" else training["epochs"]
+    assert params["views"]["epochs"] == drawn
+    assert params["benchmarks"]["retrieval"]["split"] in (None, *params["data"]["splits"])
+    chosen = build(params["method"], **params[params["method"]])
+    assert not (training["cache_features"] and "image" in chosen.trains)
 
 
 def with_variant(plain: dict[str, Any], name: str, env: str, **own: Any) -> dict[str, Any]:
@@ -596,12 +575,6 @@ def test_variants_with_keys_that_cannot_be_set_are_refused(parameters, owner):
         variants.applied(plain, {})
 
 
-@pytest.mark.parametrize(("env", "batch"), [("fsc_laion_coco", 128), ("laion", 4 * 200)])
-def test_negclip_has_the_batch_of_the_paper_whose_baseline_it_is(parameters, env, batch):
-    plain = {**parameters(env), "method": "negclip"}
-    assert with_variant(plain, "openai_b16", env)["training"]["batch_size"] == batch
-
-
 def combined(parameters, own: dict[str, Any], name: str = "a+b", **given: Any) -> dict[str, Any]:
     """CLIC's positives and the learning rate under a variant of listed ones of one's own."""
     plain = {**parameters("coco"), "variants": {"all": {}, "clic": {}} | own}
@@ -670,14 +643,6 @@ def test_the_variant_of_a_study_keeps_the_values_of_the_one_it_tuned(parameters)
 def test_the_environments_own_label_can_be_combined(parameters):
     plain = parameters("fsc_scenes")
     assert changes(plain, with_variant(plain, "fsc_scenes+lora", "fsc_scenes")) == FSC_ADAPTERS
-
-
-def test_a_null_takes_a_listed_variant_away(parameters):
-    plain = parameters("coco")
-    listed = {**plain["variants"], "all": {**plain["variants"]["all"], "lora": None}}
-    assert "lora" not in variants.named({**plain, "variants": listed}, "clic")
-    with pytest.raises(SettingsError, match=r"^variant: .* 'lora' of clic; fsc_clip has one"):
-        with_variant({**plain, "variants": listed}, "openai_b16+lora", "coco")
 
 
 def test_an_error_in_a_value_names_the_variant_that_gives_it(context):

@@ -1,7 +1,6 @@
 """Passwords and keys, wherever they are configured, are in no output."""
 
 import logging
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from kedro_datasets.json import JSONDataset
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
-import compo_pipeline
 from compo_pipeline.core import next_steps
 from compo_pipeline.core.provenance import Site
 from compo_pipeline.core.records import Parse
@@ -210,12 +208,6 @@ def test_an_endpoint_shows_no_secret(
 def test_no_error_of_one_line_shows_a_secret(error: type[PlainError]) -> None:
     raised = error(f"no answer of {URLS[0]}")
     assert SECRET not in f"{raised} {raised.message} {raised!r}"
-
-
-def test_one_class_of_errors_is_clicks_own() -> None:
-    sources = Path(compo_pipeline.__file__).parent.rglob("*.py")
-    found = {path.name for path in sources if re.search(r"\bClickException\b", path.read_text())}
-    assert found == {"settings.py"}
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Experiments of the tests' MLflow store, a comparison, and a served model."""
 
 import csv
-import json
 import os
 import signal
 import subprocess
@@ -151,10 +150,6 @@ def key_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SigningS
     return write
 
 
-# Answers a request's body with the status and the parsed answer.
-Post = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
-
-
 @pytest.fixture(scope="session")
 def listening() -> Callable[..., AbstractContextManager[None]]:
     """`with listening(command, url, folder, environment):` a process that answers at the URL."""
@@ -194,30 +189,3 @@ def _answers(url: str) -> bool:
             return bool(response.status == 200)
     except OSError:
         return False
-
-
-@pytest.fixture(scope="session")
-def serve(
-    listening: Callable[..., AbstractContextManager[None]], free_port: Callable[[], int]
-) -> Callable[..., AbstractContextManager[Post]]:
-    """`with serve(model, folder, environment) as post:` as `mlflow models serve` does it."""
-
-    @contextmanager
-    def served(model: str, folder: Path, environment: Mapping[str, str]) -> Iterator[Post]:
-        port = free_port()
-        command = ["mlflow", "models", "serve", "-m", model, "--env-manager", "local"]
-        url = f"http://127.0.0.1:{port}"
-        with listening([*command, "-p", str(port)], f"{url}/ping", folder, environment):
-            yield lambda body: _post(f"{url}/invocations", body)
-
-    return served
-
-
-def _post(url: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    content = {"content-type": "application/json"}
-    request = urllib.request.Request(url, json.dumps(body).encode(), content)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)

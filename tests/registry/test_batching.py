@@ -6,9 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -127,34 +125,6 @@ def passes(registry: CollectorRegistry, tower: str) -> tuple[float, float]:
         for name in ("count", "sum")
     )
     return count or 0, total or 0
-
-
-def test_torch_computes_with_several_threads_in_one_thread_alone(
-    tiny_clip: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a model that replaces another one, too."""
-    torch.set_num_threads(2)
-    loaded = load(tiny_clip)
-    fingerprint = loaded.fingerprint
-    deployment = Deployment(loaded, Served("toy", 1, fingerprint), ServingSettings(), threads=3)
-    client, seen = TestClient(serving.build(deployment)), set()
-
-    def recorded(part: str, call: Callable[[Any], Any], value: Any) -> Any:
-        seen.add((part, threading.current_thread().name[:5], torch.get_num_threads()))
-        return call(value)
-
-    for number in range(2):
-        deployment.swap(loaded, Served("toy", 2 + number, fingerprint))
-        answering = deployment.current.model
-        preprocess = partial(recorded, "image", answering.preprocess)
-        monkeypatch.setattr(answering, "preprocess", preprocess)
-        batcher = answering.encoders["image"]  # type: ignore[attr-defined]
-        encoder = partial(recorded, f"pass {number}", batcher._encoder)
-        monkeypatch.setattr(batcher, "_encoder", encoder)
-        body = {"dataframe_records": [{"image": image(1)}], "params": {"texts": ["two cats"]}}
-        assert client.post("/invocations", json=body).status_code == 200
-    passes = {("pass 0", "batch", 3), ("pass 1", "batch", 3)}
-    assert seen == {("image", "Threa", 1), *passes}
 
 
 def test_an_answer_in_a_batch_is_the_answer_alone(

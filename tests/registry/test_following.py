@@ -4,7 +4,6 @@ import base64
 import io
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -185,15 +184,3 @@ def test_a_registry_that_does_not_answer_changes_nothing(
     registry.move(2)
     follower.look()
     assert deployment.current.served.version == 2
-
-
-def test_a_running_server_looks_again_and_again(
-    registry: Registry, deployment: Deployment, follower: Follower
-) -> None:
-    with TestClient(serving.build(deployment, followers=[follower])) as client:
-        for version in (2, 1):
-            registry.move(version)
-            end = time.monotonic() + 60
-            while client.get("/version").json()["version"] != version and time.monotonic() < end:
-                assert client.post("/invocations", json=BODY).status_code == 200
-            assert client.get("/version").json()["version"] == version

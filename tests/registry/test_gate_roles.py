@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
 from compo_pipeline.evaluation.roles import ROLES, compare_roles
 from compo_pipeline.evaluation.scoring import score_model
-from compo_pipeline.registry.gate import Check, fingerprint, judge
+from compo_pipeline.registry.gate import Check, judge
 from compo_pipeline.registry.settings import Gate, GateRule, PromotionSettings
 
 IMAGES = 240
@@ -165,6 +166,16 @@ def promotion() -> PromotionSettings:
     return parse(PromotionSettings, yaml.safe_load(file.read_text())["promotion"], "promotion")
 
 
+@pytest.fixture(scope="module")
+def models(layouts: Path) -> Callable[..., list[Score]]:
+    """Scores of all sets by noise and shake, or those of some benchmarks; each model once."""
+    subtasks = read(layouts, *OFFICIAL)
+    known = cache(lambda noise, shake: scored(subtasks, noise, shake))
+    return lambda noise, shake=0.0, benchmarks=OFFICIAL: [
+        score for score in known(noise, shake) if score.benchmark in benchmarks
+    ]
+
+
 def judged(
     ours: list[Score], theirs: list[Score], settings: PromotionSettings
 ) -> tuple[Check, ...]:
@@ -176,11 +187,10 @@ def failed(checks: Iterable[Check]) -> list[Check]:
 
 
 def test_a_better_model_passes_and_a_shaken_one_is_refused(
-    layouts: Path, promotion: PromotionSettings
+    models: Callable[..., list[Score]], promotion: PromotionSettings
 ) -> None:
-    subtasks = read(layouts, *OFFICIAL)
-    base = scored(subtasks, noise=1.0)
-    checks = judged(scored(subtasks, noise=0.5), base, promotion)
+    base = models(1.0)
+    checks = judged(models(0.5), base, promotion)
     assert failed(checks) == []
     assert [(check.rule, check.subject) for check in checks if check.numbers is not None] == [
         ("composition", "Composition, mean of 2 sets"),
@@ -191,11 +201,11 @@ def test_a_better_model_passes_and_a_shaken_one_is_refused(
         ("zero_shot", "Zero-shot meals top-1"),
         ("zero_shot", "Zero-shot pets top-1"),
     ]
-    refused = failed(judged(scored(subtasks, noise=1.0, shake=3.0), base, promotion))
-    assert {check.rule for check in refused} == {"composition", "retrieval", "zero_shot"}
-    # Its composition is better, what it knew is lost.
-    assert failed(judged(scored(subtasks, noise=0.5, shake=3.0), base, promotion))
-    assert failed(judged(base, base, promotion))
+    # It reads captions better, what it knew of images is lost; no waiver helps a scored role.
+    for settings in (promotion, replace(promotion, waive=ROLES)):
+        refused = failed(judged(models(0.5, 3.0), base, settings))
+        assert {check.rule for check in refused} == {"composition", "retrieval", "zero_shot"}
+    assert {check.rule for check in failed(judged(base, base, promotion))} == {"composition"}
 
 
 @pytest.mark.parametrize(
@@ -207,79 +217,30 @@ def test_a_better_model_passes_and_a_shaken_one_is_refused(
     ],
 )
 def test_an_absent_role_is_refused_until_it_is_waived(
-    layouts: Path, promotion: PromotionSettings, role: Any, sets: list[str]
+    models: Callable[..., list[Score]], promotion: PromotionSettings, role: Any, sets: list[str]
 ) -> None:
     others = [name for name in OFFICIAL if BENCHMARKS[name].role != role]
-    subtasks = read(layouts, *others)
-    base, better = scored(subtasks, noise=1.0), scored(subtasks, noise=0.5)
+    base, better = models(1.0, benchmarks=others), models(0.5, benchmarks=others)
     (refusal,) = failed(judged(better, base, promotion))
     assert (refusal.rule, refusal.absent, refusal.waived) == (role, role, None)
     assert f"`promotion.waive: [{role}]`" in refusal.finding
-    assert "compo-pipeline benchmarks" in refusal.finding
     for name in sets:
         assert name in refusal.finding
-    waiving = replace(promotion, waive=(role,))
-    checks = judged(better, base, waiving)
+    checks = judged(better, base, replace(promotion, waive=(role,)))
     assert failed(checks) == [] and [each.waived for each in checks if each.waived] == [role]
     # A waiver waives what is absent, and nothing else.
     other = replace(promotion, waive=tuple(each for each in ROLES if each != role))
     assert [check.rule for check in failed(judged(better, base, other))] == [role]
-    for rule in failed(judged(base, better, waiving)):
-        assert rule.absent is None
 
 
-def test_one_key_waives_all_that_is_absent(layouts: Path, promotion: PromotionSettings) -> None:
-    subtasks = read(layouts, "coco")
-    refused = failed(judged(scored(subtasks, 0.5), scored(subtasks, 1.0), promotion))
+def test_one_key_waives_all_that_is_absent(
+    models: Callable[..., list[Score]], promotion: PromotionSettings
+) -> None:
+    ours, theirs = models(0.5, benchmarks=["coco"]), models(1.0, benchmarks=["coco"])
+    refused = failed(judged(ours, theirs, promotion))
     assert [check.rule for check in refused] == ["composition", "zero_shot"]
     for check in refused:
         assert "`promotion.waive: [composition, zero_shot]`" in check.finding
-
-
-def test_a_waived_role_is_judged_where_it_was_scored(
-    layouts: Path, promotion: PromotionSettings
-) -> None:
-    subtasks = read(layouts, *OFFICIAL)
-    base, shaken = scored(subtasks, 1.0), scored(subtasks, 1.0, shake=3.0)
-    waiving = replace(promotion, waive=ROLES)
-    assert failed(judged(shaken, base, waiving)) == failed(judged(shaken, base, promotion))
-
-
-def test_the_waiver_and_the_role_are_part_of_the_gates_name(promotion: PromotionSettings) -> None:
-    known = fingerprint(promotion.gate)
-    assert fingerprint(promotion.gate, ("zero_shot",)) != known
-    assert fingerprint(promotion.gate, ("retrieval", "zero_shot")) == fingerprint(
-        promotion.gate, ("zero_shot", "retrieval")
-    )
-    rule = replace(promotion.gate.rules["composition"], role="retrieval")
-    assert fingerprint(replace(promotion.gate, rules={"composition": rule})) != fingerprint(
-        replace(promotion.gate, rules={"composition": replace(rule, role="composition")})
-    )
-
-
-def test_on_scenes_the_roles_decide_as_their_figures_did(
-    layouts: Path, promotion: PromotionSettings
-) -> None:
-    """The rules of roles against the same rules about figures, by name."""
-    wanted = {
-        "itt": GateRule("rise", figure="sugar_crepe_pp/itt/average"),
-        "i2t": GateRule("hold", figure="coco/i2t_r5/*", by=2.0),
-        "t2i": GateRule("hold", figure="coco/t2i_r5/*", by=2.0),
-        "pets": GateRule("hold", figure="zero_shot_sets/top1/*", by=3.0),
-    }
-    subtasks = read(layouts, "sugar_crepe", "sugar_crepe_pp", "coco", "zero_shot_sets")
-    models = [
-        scored(subtasks, noise, shake) for noise, shake in ((1.0, 0.0), (0.8, 0.0), (0.8, 0.5))
-    ]
-    figures = replace(promotion, gate=replace(promotion.gate, rules=wanted))
-    outcomes = set()
-    plain, better, shaken = models
-    for ours, theirs in ((better, plain), (plain, better), (shaken, better)):
-        by_role, by_figure = judged(ours, theirs, promotion), judged(ours, theirs, figures)
-        found = [(c.subject, c.passed, c.numbers, c.enough) for c in by_role if c.numbers]
-        assert found == [(c.subject, c.passed, c.numbers, c.enough) for c in by_figure if c.numbers]
-        outcomes.add(bool(failed(by_role)))
-    assert outcomes == {True, False}
 
 
 def table(verdicts: dict[str, Sequence[bool]]) -> list[Score]:
@@ -338,7 +299,7 @@ def test_items_of_one_image_in_two_benchmarks_are_one_unit() -> None:
     assert twice.difference.high - twice.difference.low == pytest.approx(width, rel=0.02)
 
 
-@pytest.mark.parametrize("lost", range(0, 30, 3))
+@pytest.mark.parametrize("lost", [0, 12, 18, 21, 27])
 def test_a_role_does_not_rise_where_a_set_falls_significantly(lost: int) -> None:
     """Of two sets the one rises much; of the other so many items are lost and ten gained."""
     rises = [k < 150 for k in range(200)], [k < 50 for k in range(200)]
@@ -353,15 +314,13 @@ def test_a_role_does_not_rise_where_a_set_falls_significantly(lost: int) -> None
     assert mean.passed and "mean of 2 sets" in mean.subject and sets[0].passed
     exact = binomtest(min(lost, 10), lost + 10).pvalue
     assert sets[1].passed == (lost <= 10 or exact >= 0.05 / 2)
-    if not sets[1].passed:
-        assert "2.5" not in sets[1].finding and "0.025 (5% over 2 sets)" in sets[1].finding
 
 
 def test_an_item_more_in_one_set_never_makes_another_one_fail() -> None:
     draw = np.random.default_rng(2)
     gate = Gate(version=1, rules={"composition": GateRule("rise", role="composition")})
     settings = PromotionSettings(gate)
-    for _ in range(20):
+    for _ in range(6):
         verdicts = [
             {name: list(draw.random(100) < 0.5) for name in ("winoground", "color_swap")}
             for _ in range(2)
@@ -374,28 +333,30 @@ def test_an_item_more_in_one_set_never_makes_another_one_fail() -> None:
 
 
 def test_a_set_that_could_not_be_scored_fails_the_role(
-    layouts: Path, promotion: PromotionSettings
+    models: Callable[..., list[Score]], promotion: PromotionSettings
 ) -> None:
-    subtasks = read(layouts, *OFFICIAL)
-    tables = []
-    for noise in (0.5, 1.0):
-        tables.append(
-            [
-                replace(score, similarities=(), correct=None, skipped="missing")
-                if (score.benchmark, score.subtask) == ("sugar_crepe_pp", "swap_att")
-                else score
-                for score in scored(subtasks, noise)
-            ]
-        )
+    tables = [
+        [
+            replace(score, similarities=(), correct=None, skipped="missing")
+            if (score.benchmark, score.subtask) == ("sugar_crepe_pp", "swap_att")
+            else score
+            for score in models(noise)
+        ]
+        for noise in (0.5, 1.0)
+    ]
     (refusal,) = failed(judged(*tables, promotion))
     assert refusal.rule == "composition" and refusal.subject == "SugarCrepe++ ITT average"
     assert "no item that could be scored" in refusal.finding
 
 
-def test_of_some_files_a_benchmark_is_the_mean_over_those_that_are_there(layouts: Path) -> None:
-    subtasks = [task for task in read(layouts, "sugar_crepe_pp") if task.name in SWAPS]
-    subtasks += read(layouts, "sugar_crepe")
-    scores = scored(subtasks, 0.8)
+def test_of_some_files_a_benchmark_is_the_mean_over_those_that_are_there(
+    models: Callable[..., list[Score]],
+) -> None:
+    scores = [
+        score
+        for score in models(0.5, benchmarks=("sugar_crepe", "sugar_crepe_pp"))
+        if score.benchmark == "sugar_crepe" or score.subtask in SWAPS
+    ]
     found = compare_roles([scores], {"m": "m"}, [("m", "m")])["composition"]
     # SugarCrepe counts: the other benchmark lacks some of its items.
     assert {each.label for each in found.sets} == {
@@ -423,23 +384,9 @@ def test_every_listed_metric_is_one_that_its_benchmark_reports() -> None:
     [
         ({"must": "rise"}, r"x\.role: expected one of role and figure, got none"),
         ({"must": "rise", "role": "retrieval", "figure": "a"}, "got both"),
-        ({"must": "rise", "role": "retreival"}, r"x\.role: .*retrieval"),
         ({"must": "hold", "role": "retrieval", "slice": "length=*"}, "slice: expected null"),
-        ({"role": "retrieval"}, r"x\.must"),
     ],
 )
 def test_mistaken_rules_are_refused(rule: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         parse(Gate, {"version": 1, "rules": {"x": rule}}, "promotion.gate")
-
-
-def test_only_roles_can_be_waived(promotion: PromotionSettings) -> None:
-    gate = {"version": 1, "rules": {"x": {"must": "rise", "role": "retrieval"}}}
-    with pytest.raises(SettingsError, match=r"promotion\.waive.*zero_shot"):
-        parse(PromotionSettings, {"gate": gate, "waive": ["zero-shot"]}, "promotion")
-
-
-@pytest.mark.parametrize("environment", ["coco", "fsc_cc3m", "sparcl_coco", "siglip_cc3m"])
-def test_recipes_waive_nothing(project: Path, environment: str) -> None:
-    file = project / "conf" / environment / "parameters.yml"
-    assert "promotion" not in yaml.safe_load(file.read_text())

@@ -199,25 +199,6 @@ def test_overlaps_that_were_measured_anew_are_a_new_version(
     )
 
 
-def test_a_model_that_was_rolled_back_stays_so_with_new_evidence(
-    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
-) -> None:
-    settings, client = replace(SETTINGS, name="rolled-back-clip"), mlflow.MlflowClient()
-    first = registered_in_a_run(checkpoint, tmp_path / "export", comparison, settings)
-    for place, outcome in enumerate(("promoted", "rolled back")):
-        client.set_model_version_tag(
-            settings.name, str(first.version), "promotion.outcome", outcome
-        )
-        (overlap,) = comparison.overlaps
-        more = replace(comparison, overlaps=(replace(overlap, same_bytes=2 + place),))
-        made = registered_in_a_run(checkpoint, tmp_path / "export", more, settings)
-        assert made.fresh
-        tags = client.get_model_version(settings.name, str(made.version)).tags
-        # A promotion is of the scores that were judged.
-        assert tags.get("promotion.outcome") == {"rolled back": "rolled back"}.get(outcome)
-        first = made
-
-
 def test_without_an_alias_no_alias_moves(
     registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
 ) -> None:

@@ -128,39 +128,6 @@ def through(
     return way
 
 
-def test_a_run_is_recorded(through: str, client: mlflow.MlflowClient, tmp_path: Path) -> None:
-    run_id = tracking.open_run("recorded", {"method": "clic"})
-    folder = tmp_path / "views"
-    (folder / "inner").mkdir(parents=True)
-    (folder / "inner" / "a.txt").write_text("é")
-    many = {f"key{number}": number for number in range(250)}
-    rows = [{"step": step, "loss": 1 / (1 + step), "rate": float("nan")} for step in range(1500)]
-    with tracking.adopt(run_id) as record:
-        record.params({"many": many, "long": "x" * 7000})
-        record.metrics({"base": {"itt": 0.5}, "lost": float("inf")})
-        record.curves(rows, "clic")
-        record.artefact(folder)
-        record.document({"a": 1}, "comparison.json")
-    with pytest.raises(RuntimeError), tracking.adopt(run_id) as record:
-        record.params({"long": "y"})
-        raise RuntimeError
-
-    run = client.get_run(run_id)
-    scheme = {"served": "mlflow-artifacts:", "direct": "s3:"}[through]
-    assert run.info.artifact_uri.startswith(scheme)
-    assert (run.info.status, len(run.data.params)) == ("FAILED", 251)
-    assert (run.data.tags["method"], run.data.tags["changed.long"]) == ("clic", "y")
-    assert run.data.metrics["base/itt"] == 0.5
-    history = client.get_metric_history(run_id, "clic/loss")
-    assert [point.step for point in history] == list(range(1500))
-    assert {file.path for file in client.list_artifacts(run_id)} == {"views", "comparison.json"}
-    kept = Path(client.download_artifacts(run_id, "views", str(tmp_path)))
-    assert (kept / "inner" / "a.txt").read_text() == "é"
-    assert client.list_artifacts(run_id, "scores/none") == []
-    with tracking.adopt("0" * 32) as record:
-        assert client.get_run(record.run_id).data.tags["restored_from"] == "0" * 32
-
-
 def train(base: Path, scale: float, checkpoint: Path) -> None:
     """Write what a training might have made of a model."""
     loaded = load(base)

@@ -12,12 +12,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
@@ -209,10 +207,6 @@ def test_each_task_fills_what_it_has(served: Callable[..., Logging], loaded: Loa
     assert rows["labels"]["text"] == pytest.approx(means[best].numpy(), abs=1e-3)
 
 
-def test_nothing_is_written_unless_a_folder_is_named() -> None:
-    assert ServingSettings().log.folder is None
-
-
 def test_refused_and_empty_requests_are_no_rows(served: Callable[..., Logging]) -> None:
     server = served()
     assert server.client.post("/invocations", json={"dataframe_records": []}).status_code == 400
@@ -262,22 +256,9 @@ def test_a_full_queue_drops_and_counts(
     assert len(server.rows()) == server.log.written == 5
 
 
-def test_large_images_that_wait_are_bounded_by_bytes(
-    served: Callable[..., Logging], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(request_log, "_QUEUE", len(CELLS[0]) + 1000)
-    server = served()
-    server.ask(ROWS[0], task="embed")
-    assert dropped(server.log) == {"queue full": 1}
-    server.ask({"text": "a"}, task="embed")
-    assert len(server.rows()) == 1
-
-
 FAULTS: list[tuple[type[OSError], int, str]] = [
     (OSError, errno.ENOSPC, "disk full"),
-    (OSError, errno.EDQUOT, "disk full"),
     (PermissionError, errno.EACCES, os.strerror(errno.EACCES)),
-    (OSError, errno.EIO, os.strerror(errno.EIO)),
 ]
 
 
@@ -417,42 +398,6 @@ def test_a_kill_loses_the_rows_since_the_last_file_alone(tiny_clip: Path, tmp_pa
         request for request, _ in lines[: len(rows)]
     ]
     assert len(rows) <= len(lines) + 1
-
-
-RUN = """
-import sys
-from pathlib import Path
-from compo_pipeline.serving import server
-from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
-from compo_pipeline.registry.tracking_settings import TrackingSettings
-from compo_pipeline.registry.settings import RegistrationSettings
-model, folder, port = sys.argv[1:]
-settings = ServingSettings(log=RequestLogSettings(Path(folder)))
-registration = RegistrationSettings("toy")
-server.run(settings, registration, TrackingSettings(), model, None, None, "127.0.0.1", int(port))
-"""
-
-
-def test_a_server_that_is_ended_writes_all_rows(
-    tiny_clip: Path, tmp_path: Path, free_port: Callable[[], int]
-) -> None:
-    folder, port = tmp_path / "log", free_port()
-    command = [sys.executable, "-c", RUN, str(tiny_clip), str(folder), str(port)]
-    url = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        with suppress(httpx.ConnectError):
-            return httpx.get(f"{url}/ping", timeout=60).status_code == 200
-        return False
-
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        until(answers)
-        for _ in range(3):
-            answered = httpx.post(f"{url}/invocations", json=ASKED, timeout=60)
-            assert answered.status_code == 200
-        process.terminate()
-        process.wait(120)
-    assert len(logged(folder)) == 3
 
 
 def test_the_command_writes_what_the_settings_name(

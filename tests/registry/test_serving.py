@@ -6,8 +6,6 @@ import io
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -229,14 +227,12 @@ def test_a_file_below_the_root(server: TestClient) -> None:
 @pytest.mark.parametrize(
     ("columns", "params"),
     [
-        (["image", "text"], {}),
-        (["image"], {"texts": TEXTS}),
         (["text"], {"task": "embed"}),
         (["image"], {"task": "rank", "texts": [*TEXTS, 'ein "großer" Würfel \u2028 \n']}),
         (["image"], {"task": "classify", "labels": ["Hündin", "cat"]}),
     ],
 )
-@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("count", [0, 3])
 def test_an_answer_is_written_as_mlflow_writes_it(
     loaded: LoadedModel, columns: list[str], params: dict[str, Any], count: int
 ) -> None:
@@ -275,21 +271,13 @@ HALF = IMAGES[0][: len(IMAGES[0]) // 8 * 4]
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(IMAGE), "the table has no column text"),
     (payload({"text": "x"}, texts=TEXTS), "the column text or with params.texts, not both"),
-    (payload({"photo": IMAGES[0]}, texts=TEXTS), "neither of the columns image and text"),
     (payload(IMAGE, {"image": None}, texts=TEXTS), "row 1: image is"),
-    (
-        payload({"image": {"url": "https://host/cat.png"}, "text": "x"}),
-        "expected base64, a data URI, or the path of a file below",
-    ),
     (payload({"image": IMAGES[0], "text": "  "}), "row 0: text is ' "),
-    (payload({**IMAGE, "text": "x"}, task="embed"), "one of the columns image and text"),
     (payload(IMAGE, task="caption"), "expected one of score, embed, rank, classify"),
     (payload(IMAGE, task="rank"), "the task rank expects params.texts"),
     (payload(IMAGE, task="classify", labels=["a"], templates=["b"]), "needs one {}"),
-    (payload(IMAGE, task="classify", labels=["a", " "]), "params.labels holds an empty text"),
     (payload(IMAGE, task="rank", texts=TEXTS, labels=["a"]), "params.labels is not a parameter"),
     (payload(*[IMAGE] * 5, texts=TEXTS), ", at most 4"),
-    (payload(IMAGE, texts=["x"] * 6), " 6 texts"),
     (
         payload(IMAGE, task="classify", labels=["a", "b", "c"], templates=["{}", "{}!"]),
         "params hold 6 texts",
@@ -298,13 +286,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(*[IMAGE] * 4, task="rank", texts=["ab " * 99]), "about 1300 bytes"),
     (payload(IMAGE, texts=["\ud800"]), "a text is not Unicode"),
     (payload(IMAGE, texts=["x" * 65]), "has 65 characters without a space, at most 64"),
-    (payload(IMAGE, {"image": "https://host/a.png"}, texts=TEXTS), "row 1: image 'https"),
     (
         payload(IMAGE, {"image": "../red.png"}, texts=TEXTS),
         "row 1: image '../red.png' cannot be read",
     ),
     (payload(IMAGE, {"image": NOISE}, texts=TEXTS), "has 6000 bytes, at most 5000"),
-    (payload(IMAGE, {"image": NOISE[:400]}, texts=TEXTS), "... is not an image"),
     (payload(IMAGE, {"image": HALF}, texts=TEXTS), "cannot be decoded"),
 ]
 
@@ -335,32 +321,6 @@ def test_threads_do_not_mix_their_answers(server: TestClient) -> None:
         assert one[0]["similarities"] == pytest.approx(other[0]["similarities"], abs=1e-6)
 
 
-# Whatever Python starts with this on its path cannot import the package.
-HIDING = """
-import sys
-class Hide:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "compo_pipeline":
-            raise ImportError("hidden")
-sys.meta_path.insert(0, Hide())
-"""
-
-
-@pytest.fixture
-def hidden(tmp_path: Path) -> dict[str, str]:
-    """An environment without compo_pipeline and without pickles."""
-    (tmp_path / "hiding").mkdir()
-    (tmp_path / "hiding" / "sitecustomize.py").write_text(HIDING)
-    environment = os.environ | {
-        "PYTHONPATH": str(tmp_path / "hiding"),
-        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-        "MLFLOW_TRACKING_URI": mlflow.get_tracking_uri(),
-    }
-    importing = [sys.executable, "-c", "import compo_pipeline"]
-    assert subprocess.run(importing, env=environment, capture_output=True).returncode == 1
-    return environment
-
-
 @pytest.fixture(scope="module")
 def client(loaded: LoadedModel) -> TestClient:
     """`compo-pipeline serve` with small limits."""
@@ -382,10 +342,9 @@ def test_health_and_version(client: TestClient, loaded: LoadedModel) -> None:
     }
 
 
-@pytest.mark.parametrize("cell", [["a", "b"], ["a"], [], [["a"], ["b"]], {"a": 1}, None, 1])
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_cell_that_is_no_text_is_refused(client: TestClient, cell: Any, count: int) -> None:
-    rows = [{"image": cell, "text": "a cat"}] * count
+@pytest.mark.parametrize("cell", [["a", "b"], [], {"a": 1}, None, 1])
+def test_a_cell_that_is_no_text_is_refused(client: TestClient, cell: Any) -> None:
+    rows = [{"image": cell, "text": "a cat"}]
     response = client.post("/invocations", json={"dataframe_records": rows})
     assert response.status_code == 400
     assert f"row 0: image is {cell}, expected base64" in response.json()["message"]
@@ -560,17 +519,6 @@ def test_an_answer_and_the_log_have_the_same_id(
     answered = client.post("/invocations", json=payload({"text": "x"}, task="embed"))
     for response in (refused, answered):
         assert f"request {response.headers['x-request-id']}: {response.status_code}" in caplog.text
-
-
-def test_an_image_root_may_be_relative(
-    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("root").mkdir()
-    Path("root/red.png").write_bytes(base64.b64decode(IMAGES[0]))
-    client = serving_client(loaded, ServingSettings(image_root=Path("root")))
-    of_path = answers(client, payload({"image": "red.png"}, task="embed"))
-    assert of_path == answers(client, payload(ROWS[0], task="embed"))
 
 
 def test_a_version_is_served_by_alias_number_or_uri(

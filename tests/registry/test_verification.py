@@ -36,13 +36,6 @@ KeyPair = Callable[..., SigningSettings]
 OVERLAP = Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, 9, 0)
 # In tags and record of a version.
 SAME = {"checkpoint_sha256": "c" * 64, "precision": "fp32"}
-EVIDENCE = (
-    "evidence.json",
-    "items.parquet",
-    "reference.parquet",
-    "scores.parquet",
-    "words.parquet",
-)
 NAME = "verified"
 
 
@@ -212,7 +205,7 @@ def test_a_version_that_was_changed_is_not_loaded_by_its_uri(
         load_model(ModelSettings(name=f"models:/{version.name}@previous"), "cpu", UNSIGNED)
 
 
-@pytest.mark.parametrize("place", ["@champio", "/9", "/a/b", ""])
+@pytest.mark.parametrize("place", ["@champio", "/9", ""])
 def test_a_uri_of_no_version_names_the_key(version: ModelVersion, place: str) -> None:
     with pytest.raises(SettingsError, match=r"^model\.name: "):
         load_model(ModelSettings(name=f"models:/{version.name}{place}"), "cpu", UNSIGNED)
@@ -238,9 +231,8 @@ def test_a_changed_version_is_not_used_even_if_its_digests_are_forged(
 @pytest.mark.parametrize(
     "name",
     [
-        *("MLmodel", "conda.yaml", "python_env.yaml", "requirements.txt"),
-        *(f"artifacts/*/{name}" for name in ("compo.json", "probes.json")),
-        *(f"artifacts/*/evidence/{name}" for name in EVIDENCE),
+        *("MLmodel", "requirements.txt", "artifacts/*/compo.json"),
+        *("artifacts/*/evidence/evidence.json", "artifacts/*/evidence/scores.parquet"),
     ],
 )
 def test_a_changed_byte_of_any_file_counts(
@@ -278,13 +270,6 @@ def test_a_version_without_lineage_is_not_used(
         (files / "lineage.json").write_text(content)
     with pytest.raises(VersionError, match=rf"lineage\.json {named}|lineage\.json is {named}"):
         verified(version, tmp_path / "copy", UNSIGNED).load()
-
-
-def test_an_intact_version_is_a_model_and_its_folder(version: ModelVersion, tmp_path: Path) -> None:
-    found = verified(version, tmp_path / "copy", UNSIGNED)
-    assert (found.folder / "MLmodel").is_file()
-    assert found.export.is_relative_to(found.folder)
-    assert found.load().fingerprint == version.tags["fingerprint"]
 
 
 def test_a_probe_may_differ_by_rounding(
@@ -334,12 +319,10 @@ def test_a_signed_version_is_verified_with_the_public_key_alone(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda files: line(export_of(files), "compo.json", " "), r"compo\.json"),
         (lambda files: (files / "conda.yaml").unlink(), r"conda\.yaml is missing"),
         (lambda files: (files / ".gitignore").touch(), r"\.gitignore was added"),
         (lambda files: line(files, "model.py", "\n"), r"model\.py"),
         (lambda files: (files / "model.sig").unlink(), r"model\.sig is missing.*registration"),
-        (lambda files: (files / "model.sig").write_text("{}"), r"model\.sig"),
         (lambda files: line(files, "lineage.json", " "), r"lineage\.json was changed"),
     ],
 )
@@ -453,8 +436,9 @@ def test_a_copy_of_a_version_is_that_version(
         verified(copy, tmp_path / "changed", signing)
 
 
-@pytest.mark.parametrize("tag", ["fingerprint", "base_fingerprint", "data_hash", "files"])
-@pytest.mark.parametrize("keys", [False, True])
+@pytest.mark.parametrize(
+    ("tag", "keys"), [("fingerprint", False), ("base_fingerprint", True), ("files", False)]
+)
 def test_a_tag_that_is_not_the_lineage_is_refused(
     signed: ModelVersion, signing: SigningSettings, tmp_path: Path, tag: str, keys: bool
 ) -> None:
@@ -473,17 +457,10 @@ def test_a_version_of_another_run_is_refused(
         verified(signed, tmp_path / "copy", signing).load()
 
 
-def test_usable_keys_have_no_problem(signing: SigningSettings) -> None:
-    check_keys(signing, signs=True)
-    check_keys(SigningSettings(signing.public_key), signs=False)
-
-
 @pytest.mark.parametrize(
     ("changes", "password", "key"),
     [
         ({"private_key": Path("missing.pem")}, PASSWORD, "private_key: .*missing.pem"),
-        ({"private_key": None}, PASSWORD, "private_key: expected"),
-        ({"public_key": Path("missing.pub")}, PASSWORD, "public_key: .*missing.pub"),
         ({"public_key": Path(__file__)}, PASSWORD, "public_key: .*test_verification"),
         ({}, "wrong words", "private_key: .*password_variable"),
         ({}, None, "password_variable: .*'KEY_PASSWORD' is not set"),

@@ -107,9 +107,7 @@ def session(bootstrapped, tmp_path, monkeypatch):
     ("env", "given"),
     [
         ("base", {}),
-        ("base", {"variant": "datacomp+lora"}),
         ("base", {"variant": "mine", "training": {"optimizer": {"lr": 0.5, "warmup": 0.3}}}),
-        ("coco", {"variant": "published", "tuning": {"study": {"name": "wide"}}}),
         ("coco", {"variant": "lora+tuned", "clic": {"objective": {"positives": 4}}}),
     ],
 )

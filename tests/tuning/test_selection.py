@@ -150,9 +150,3 @@ def test_a_study_without_a_used_kind_says_what_it_maximises(caplog: Any) -> None
     assert found.maximise == ("retrieval/i2t_r1/raw",)
     assert found.retrieval.figures == ("retrieval/t2i_r1/raw",)
     assert "No kind of foils is used: the study maximises retrieval/i2t_r1/raw" in caplog.text
-
-
-@pytest.mark.parametrize("changes", [{"maximise": ("retrieval/x/y",)}, {"without_foils": ()}])
-def test_other_objectives_stay_as_they_are(changes: dict[str, Any]) -> None:
-    objective = replace(OBJECTIVE, **changes)
-    assert objective.of_items({"retrieval"}) is objective

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import mlflow
@@ -104,10 +103,3 @@ def test_an_example_of_each_subtask_that_has_one(benchmarks: BenchmarksSettings)
     )
     drawn = {next(draw_examples(benchmarks, seed))[0] for seed in range(10)}
     assert len(drawn) == 3
-
-
-def test_a_benchmark_without_files_hides_no_example_of_others(
-    benchmarks: BenchmarksSettings,
-) -> None:
-    sets = {"zero_shot": BenchmarkSet(), **benchmarks.sets}
-    assert len(list(draw_examples(replace(benchmarks, sets=sets)))) == 1

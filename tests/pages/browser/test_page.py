@@ -9,17 +9,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.pages.try_page import VersionPair, build
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 
@@ -198,65 +196,6 @@ def test_a_file_that_is_no_image_is_refused_in_words(page: Any, tmp_path: Path) 
     page.upload("#image input[type=file]", broken)
     page.click("#compare")
     page.wait("document.body.innerText.includes('not_an_image: not one of JPEG')")
-
-
-@dataclass
-class Slow:
-    """Fake of a pair of models that answers when the event `told` is set."""
-
-    asked: Event = field(default_factory=Event)
-    told: Event = field(default_factory=Event)
-    answered: Event = field(default_factory=Event)
-    label: str = "champion"
-    name: str = "compo-clip, version 1"
-    origin: str = "CLIC"
-
-    def scores(self, image: Image.Image, captions: list[str]) -> str:
-        self.asked.set()
-        self.told.wait()
-        self.answered.set()
-        return f"<table><tr><td>{captions[0]}</td></tr></table>"
-
-
-def test_no_answer_about_a_former_image(
-    chromium: Browser, image: Path, tmp_path: Path, free_port: Callable[[], int]
-) -> None:
-    import gradio
-
-    slow = Slow()
-    port = free_port()
-    # The example that it opens with is answered at once.
-    slow.told.set()
-    page = build(cast("VersionPair", slow), [[str(image), "another"]])
-    for event in (slow.asked, slow.told, slow.answered):
-        event.clear()
-    page.launch(
-        server_port=port, prevent_thread_lock=True, quiet=True, allowed_paths=[str(tmp_path)],
-        theme=gradio.themes.Base(font=["sans-serif"], font_mono=["monospace"]),
-    )  # fmt: skip
-    try:
-        with chromium(tmp_path / "chromium") as person:
-            person.go(f"http://127.0.0.1:{port}")
-            person.wait("document.querySelector('#scores')?.innerText.includes('another')")
-            emptied(person)
-            person.upload("#image input[type=file]", image)
-            person.wait("!!document.querySelector('#image img')")
-            person.write("#captions textarea", "a cup")
-            person.click("#compare")
-            assert slow.asked.wait(60)
-            person.click("#examples button, #examples tbody tr")
-            person.wait("document.querySelector('#captions textarea').value == 'another'")
-            time.sleep(1)
-            slow.told.set()
-            assert slow.answered.wait(60)
-            time.sleep(3)
-            assert person.read("document.querySelectorAll('#scores table').length") == 0
-            # The page goes on answering.
-            person.click("#compare")
-            person.wait("document.querySelector('#scores')?.innerText.includes('another')")
-    finally:
-        slow.told.set()
-        page.close()
 
 
 def test_no_file_but_its_own_is_served(served: Served) -> None:
