@@ -4,7 +4,7 @@ import optuna
 import pytest
 
 from compo_pipeline.core.settings import SettingsError, parse, value_at, with_values
-from compo_pipeline.methods.registry import METHODS
+from compo_pipeline.methods.registry import METHODS, build
 from compo_pipeline.project.settings import all_values, loader_of
 from compo_pipeline.tuning.space import read, searchable, suggest
 
@@ -43,7 +43,7 @@ def test_an_environment_or_the_command_line_may_change_a_space(context):
     rate = "training.optimizer.lr"
     wide = {"clic": {rate: {"times": None, "log_float": [1e-7, 1e-5]}}}
     params = context("coco", spaces=wide).params
-    own = {**params, "clic": params["method_settings"]}
+    own = {**params, "clic": build("clic", **params["method_settings"]).configuration}
     assert space_of(own, "clic")[rate].high == 1e-5
 
 
