@@ -72,8 +72,8 @@ def version(
         folder = tmp_path / "version"
         tags = version_files(load(tiny_model(seed=6)), folder)
         (evidence,) = folder.glob("artifacts/*/evidence")
-        sample = {"image": vectors(rows, 0), "text": vectors(rows, 1), "cosine": [0.5] * rows}
-        sample |= {"margin": [0.1] * rows, "tokens": [5] * rows, "words": [3] * rows}
+        sample = {"image": vectors(rows, 0), "text": vectors(rows, 1), "tokens": [5] * rows}
+        sample |= {"words": [3] * rows}
         sample["unknown_words"] = [0] * rows
         pq.write_table(pa.table(sample, schema=REFERENCE), evidence / "reference.parquet")
         words = sorted({word for text in TEXTS for word in text.split()})

@@ -165,18 +165,6 @@ def test_a_finished_run_keeps_its_end(client: mlflow.MlflowClient) -> None:
     assert client.get_run(run_id).info.end_time > failed > ended
 
 
-def test_logging_into_a_run_leaves_its_status_and_end(client: mlflow.MlflowClient) -> None:
-    run_id = tracking.open_run("status", {})
-    for status in ("RUNNING", "FINISHED", "FAILED"):
-        client.set_terminated(run_id, status)
-        before = client.get_run(run_id).info
-        with tracking.log_into(run_id) as record:
-            record.tags({"seen": status})
-        run = client.get_run(run_id)
-        assert (run.info.status, run.info.end_time) == (status, before.end_time)
-        assert run.data.tags["seen"] == status
-
-
 def test_a_run_has_a_command_and_an_address_that_show_it(client: mlflow.MlflowClient) -> None:
     run_id = tracking.open_run("address", {})
     command, url = tracking.charts(run_id)

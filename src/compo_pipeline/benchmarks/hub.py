@@ -9,7 +9,8 @@ in place (`core/archives.py`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,17 +51,6 @@ class Rows(NamedTuple):
     inside: bool
 
 
-class _Shard(NamedTuple):
-    """Split, number, and total count of a Parquet file's shard, as its file name says.
-
-    The total is None if it is not known.
-    """
-
-    split: str
-    number: int
-    total: int | None
-
-
 def parquet_files(root: Path) -> list[Path]:
     """Paths of the Parquet files in a data set's folder and its subfolders."""
     return sorted(file for pattern in _PARQUET for file in root.glob(pattern))
@@ -79,7 +69,7 @@ def files_by_name(root: Path, names: Mapping[str, str]) -> dict[str, list[Path]]
     """
     found: dict[str, list[Path]] = {}
     for file in parquet_files(root):
-        parts = (*file.relative_to(root).parent.parts, _parse_shard_name(file).split)
+        parts = (*file.relative_to(root).parent.parts, _parse_shard_name(file)[0])
         plain = (re.sub(r"[^a-z0-9]", "", part.lower()) for part in parts)
         own = {names[part] for part in plain if part in names}
         if len(own) != 1:
@@ -129,33 +119,32 @@ def read_split(
 
 def _split_files(root: Path, files: Sequence[Path]) -> list[Path]:
     """Paths of all Parquet files of the split, in order; raises an error if one is missing."""
-    splits: dict[str, list[tuple[_Shard, Path]]] = {}
+    splits: dict[str, list[tuple[int, int | None, Path]]] = {}
     for file in files:
-        shard = _parse_shard_name(file)
-        splits.setdefault(shard.split, []).append((shard, file))
+        split, number, total = _parse_shard_name(file)
+        splits.setdefault(split, []).append((number, total, file))
     if _SPLIT not in splits and len(splits) > 1:
         raise SettingsError(
             f"{root}: there are the splits {', '.join(sorted(splits))}; expected {_SPLIT}, or one"
         )
-    shards = splits.get(_SPLIT) or next(iter(splits.values()))
-    there = sorted((shard.number, file) for shard, file in shards)
-    numbers = [number for number, _ in there]
-    total = max(shard.total or 1 + numbers[-1] for shard, _ in shards)
-    if numbers != list(range(total)) or len({shard.total for shard, _ in shards}) > 1:
+    there = sorted(splits.get(_SPLIT) or next(iter(splits.values())), key=itemgetter(0, 2))
+    numbers, totals, paths = zip(*there, strict=True)
+    count = max(total or 1 + numbers[-1] for total in totals)
+    if numbers != tuple(range(count)) or len(set(totals)) > 1:
         raise SettingsError(
-            f"{there[0][1]}: the files of its split have the numbers "
-            f"{', '.join(map(str, numbers))}, expected each from 0 to {total - 1} once"
+            f"{paths[0]}: the files of its split have the numbers "
+            f"{', '.join(map(str, numbers))}, expected each from 0 to {count - 1} once"
         )
-    return [file for _, file in there]
+    return list(paths)
 
 
-def _parse_shard_name(file: Path) -> _Shard:
-    """Split and shard number of a Parquet file, parsed from its name."""
+def _parse_shard_name(file: Path) -> tuple[str, int, int | None]:
+    """Split, number and count (None if unknown) of a Parquet file, parsed from its name."""
     if found := _SHARD.fullmatch(file.stem):
-        return _Shard(found[1], int(found[2]), int(found[3]))
+        return found[1], int(found[2]), int(found[3])
     if _CONVERTED.fullmatch(file.stem):
-        return _Shard(file.parent.name, int(file.stem), None)
-    return _Shard(file.stem, 0, 1)
+        return file.parent.name, int(file.stem), None
+    return file.stem, 0, 1
 
 
 def _find_columns(
@@ -179,16 +168,9 @@ def _find_columns(
     texts = {there.get(columns[field]) for field in text_fields}
     if None in inside or len(inside) > 1 or texts - {False}:
         found = ", ".join(f"{name} (images)" if kind else name for name, kind in there.items())
-        expected = ", ".join(
-            (
-                *_expected_columns(image_fields, " (images or their names)"),
-                *_expected_columns(text_fields),
-            )
+        images = (
+            f"{' or '.join(names)} (images or their names)" for names in image_fields.values()
         )
+        expected = ", ".join((*images, *map(" or ".join, text_fields.values())))
         raise SettingsError(f"{file}: the columns are {found}; expected {expected}")
     return columns, inside == {True}
-
-
-def _expected_columns(fields: Columns, kind: str = "") -> Iterator[str]:
-    """Text for errors with the possible column names of each field."""
-    return (f"{' or '.join(names)}{kind}" for names in fields.values())

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import yaml
 
 from compo_pipeline.benchmarks import retrieval
-from compo_pipeline.benchmarks.averages import Key
-from compo_pipeline.benchmarks.suites import SUITES, Aggregate, Member, aggregates_of
+from compo_pipeline.benchmarks.suites import SUITES, aggregates_of
 from compo_pipeline.core.settings import parse
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
@@ -130,7 +129,12 @@ def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
     """
     rows = [row for row in comparison.rows if row.benchmark not in comparison.titles]
     values = {name: {row.key: row.values[name].value for row in rows} for name in comparison.models}
-    items, deviating = {row.key: row.items for row in rows}, partial_metrics(comparison)
+    items = {row.key: row.items for row in rows}
+    deviating = {
+        row.key
+        for row in comparison.rows
+        if row.benchmark in comparison.deviating or is_partial(row, row.benchmark)
+    }
     found = []
     for one in aggregates_of(comparison.suite):
         missing = [member for member in one.members if not items.keys() >= set(member)]
@@ -142,27 +146,6 @@ def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
         ]
         if comparison.suite in SUITES or not missing:
             means = () if missing else tuple(map(one.mean, values.values()))
-            found.append(
-                AggregateRow(
-                    one.label,
-                    one.source,
-                    means,
-                    _member_names(one, missing),
-                    _member_names(one, partial),
-                )
-            )
+            names = (tuple(dict.fromkeys(map(one.member_name, own))) for own in (missing, partial))
+            found.append(AggregateRow(one.label, one.source, means, *names))
     return found
-
-
-def _member_names(one: Aggregate, members: list[Member]) -> tuple[str, ...]:
-    """Display names, without repeats, of given metrics (members) that a mean averages."""
-    return tuple(dict.fromkeys(map(one.member_name, members)))
-
-
-def partial_metrics(comparison: Comparison) -> set[Key]:
-    """Keys of the metrics that were not scored on all official items or by the official rule."""
-    return {
-        row.key
-        for row in comparison.rows
-        if row.benchmark in comparison.deviating or is_partial(row, row.benchmark)
-    }

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
@@ -44,6 +45,7 @@ SCORING = 1
 
 TOPS = (1, 5)
 _QUERIES_AT_ONCE = 512
+_RANKED_AT_ONCE = 64  # of these: what is compared stays in the processor's cache
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.int64]
@@ -314,6 +316,7 @@ def _choice(
         similarities: [n, candidates] of items of one shape, the right candidates first.
         chance: level of a shape.
     """
+    level = cache(chance)
     # Items with equal numbers of candidates are stacked into rectangles.
     shapes: dict[tuple[int, int], list[Item]] = {}
     for item in scorer.readable:
@@ -327,7 +330,7 @@ def _choice(
         correct.append(protocols.verdicts(metric, block, right, ties_right=ties_right))
     return scorer.make_rows(
         metric,
-        _mean([chance(*shape(item)) for item in scorer.readable]),
+        _mean([level(*shape(item)) for item in scorer.readable]),
         _names(item for items in shapes.values() for item in items),
         values,
         np.concatenate(correct),
@@ -396,23 +399,20 @@ def _retrieval(scorer: _Scorer) -> Iterator[MetricScores]:
     # Equal texts must give equal similarities to the last bit, or a tie would not be one; a matrix
     # product promises that of the same column only. So each distinct text is compared once.
     distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    columns = np.array([distinct[text] for text in texts], dtype=np.int64)
+    columns = None
+    if len(distinct) < len(texts):
+        columns = np.array([distinct[text] for text in texts], dtype=np.int64)
+    candidates = scorer.texts.rows_of(distinct)
     best, rivals = ranking_in_blocks(
-        images,
-        image_rows,
-        scorer.texts.rows_of(distinct),
-        owners,
-        protocols.RECALLS,
-        columns=columns,
+        images, image_rows, candidates, owners, protocols.RECALLS, columns
     )
     chances = {f"i2t_r{k}": _recall_chance(len(texts), counts, k) for k in protocols.RECALLS}
     yield from scorer.make_ranked_rows(chances, best, rivals, _names(items), scorer.skipped)
     best, rivals = ranking_in_blocks(
         scorer.texts.rows_of(texts), owners, images, image_rows, protocols.RECALLS
     )
-    chances = {
-        f"t2i_r{k}": _recall_chance(len(items), np.ones_like(owners), k) for k in protocols.RECALLS
-    }
+    ones = np.ones_like(owners)
+    chances = {f"t2i_r{k}": _recall_chance(len(items), ones, k) for k in protocols.RECALLS}
     yield from scorer.make_ranked_rows(chances, best, rivals, captions, skipped_captions)
 
 
@@ -478,15 +478,21 @@ def ranking_in_blocks(
         similarities = queries[block] @ candidates.T
         if columns is not None:
             similarities = similarities[:, columns]
-        found = protocols.ranking(similarities, query_owner[block], candidate_owner, ks)
-        best.append(found[0])
-        rivals.append(found[1])
+        for few in range(0, len(similarities), _RANKED_AT_ONCE):
+            rows = slice(few, few + _RANKED_AT_ONCE)
+            found = protocols.ranking(
+                similarities[rows], query_owner[block][rows], candidate_owner, ks
+            )
+            best.append(found[0])
+            rivals.append(found[1])
     return np.concatenate(best), np.concatenate(rivals)
 
 
 def _recall_chance(candidates: int, matches: Ints, k: int) -> float:
     """Mean chance level of recall at k over queries, given their numbers of matches."""
-    return _mean([protocols.ranking_chance(candidates, int(count), k) for count in matches])
+    counts, places = np.unique(matches, return_inverse=True)
+    levels = [protocols.ranking_chance(candidates, int(count), k) for count in counts]
+    return _mean(np.array(levels)[places])
 
 
 def _names(items: Iterable[Item]) -> Names:
@@ -494,6 +500,6 @@ def _names(items: Iterable[Item]) -> Names:
     return [(item.item, item.image) for item in items]
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[float] | Floats) -> float:
     """Mean of values; NaN for no values."""
     return float(np.mean(values)) if len(values) else float("nan")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Subtask, titles
 from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
@@ -32,28 +31,10 @@ from compo_pipeline.models.settings import ModelSettings
 Entry = TypeVar("Entry")
 
 
-def values_of(comparison: Comparison, model: str) -> dict[Key, float]:
-    """All metrics of a model in per cent, by metric key."""
-    return {row.key: row.values[model].value for row in comparison.rows}
-
-
 def reference_rows(comparison: Comparison) -> list[PublishedResults]:
     """For each paper: comparison rows with the paper's values; none of unofficial files."""
     rows = [row for row in comparison.rows if row.benchmark not in comparison.titles]
     return published_results(rows, coco=False, deviating=comparison.deviating)
-
-
-def same_models(comparison: Comparison) -> list[str]:
-    """A line for each model with the same weights and values as an earlier one."""
-    first: dict[tuple[str, tuple[float, ...]], str] = {}
-    found = []
-    for name, model in comparison.models.items():
-        values = tuple(values_of(comparison, name).values())
-        if (other := first.setdefault((model.fingerprint, values), name)) != name:
-            found.append(
-                f"{name} is the same model as {other} (equal weights and figures): count it once"
-            )
-    return found
 
 
 def listed_models(

@@ -14,7 +14,7 @@ from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import aggregate_rows
 from compo_pipeline.evaluation.roles import ROLE_LABELS
-from compo_pipeline.evaluation.suite import reference_rows, same_models
+from compo_pipeline.evaluation.suite import reference_rows
 from compo_pipeline.pages import pages, plots, tables
 
 PAGE, MARKDOWN = "benchmark.html", "benchmark.md"
@@ -65,7 +65,7 @@ def suite_page(
         *tables.published_tables(reference_rows(suite), labels),
         *cards,
         pages.Table(("model", "weights", "fingerprint"), models, ["weights"], title="Models"),
-        pages.List([f"{one}." for one in (*same_models(suite), *suite.left_out)], title=LEFT_OUT),
+        pages.List([f"{one}." for one in suite.left_out], title=LEFT_OUT),
     ]
     count = f"{len(suite.models)} models, the first is the baseline" if others else "one model"
     return pages.Page(title, f"Benchmarks: {count}", sections, facts=facts)

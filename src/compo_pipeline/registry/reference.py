@@ -3,9 +3,8 @@ trained on, to compare what a served model is asked later.
 
 `reference.parquet` has a row for each drawn image with one of its captions, no row of the training
 split and no name of an image: the embeddings of both (`image`, `text`, of length 1, as float16),
-their `cosine`, its `margin` above the best other caption of the sample (null if there is none), and
-the caption's `tokens`, `words` and `unknown_words`, which no training caption
-has. `words.parquet` has each `word` of the training captions, in lower case, and its
+and the caption's `tokens`, `words` and `unknown_words`, which no training caption has.
+`words.parquet` has each `word` of the training captions, in lower case, and its
 `count`; rarer words than the 100,000 most frequent ones are counted together, as the empty word.
 
 n rows, D width of the joint space.
@@ -34,7 +33,6 @@ from compo_pipeline.core.tables import CARVED, Table
 from compo_pipeline.core.untrusted import read_batches
 from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, normalise_text
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.scoring import ranking_in_blocks
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.registry.evidence import (
     EVIDENCE_FOLDER,
@@ -50,8 +48,6 @@ REFERENCE = pa.schema(
     [
         ("image", pa.list_(pa.float16())),
         ("text", pa.list_(pa.float16())),
-        ("cosine", pa.float32()),
-        ("margin", pa.float32()),
         ("tokens", pa.int32()),
         ("words", pa.int32()),
         ("unknown_words", pa.int32()),
@@ -132,7 +128,7 @@ def _reference_table(
     root: Path,
     settings: EvaluationSettings,
 ) -> pa.Table:
-    """Arrow table with embeddings, cosines, margins and lengths of held-out captions."""
+    """Arrow table with embeddings and lengths of held-out captions."""
     if not captions:
         return REFERENCE.empty_table()
     items = tuple(
@@ -150,18 +146,11 @@ def _reference_table(
     sentences = [item.positives[0] for item in readable]
     images = embedded.images.rows_of(task.paths(item)[0] for item in readable)  # [n, D]
     texts = embedded.texts.rows_of(sentences)
-    # Equal captions are no other ones.
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(sentences))}
-    owners = np.array([numbers[text] for text in sentences])
-    cosines, others = ranking_in_blocks(images, owners, texts, owners, (1,))
-    margins = cosines - others[:, 0]
     tokens = embedded.tokens.ids[[embedded.tokens.index[text] for text in sentences]].numpy()
     return pa.table(
         {
             "image": list(images.astype(np.float16)),
             "text": list(texts.astype(np.float16)),
-            "cosine": cosines.astype(np.float32),
-            "margin": pa.array(margins.astype(np.float32), mask=~np.isfinite(margins)),
             "tokens": lengths_in_tokens(tokens, int(loaded.tokenize([""])[0, -1])),
             "words": [length_in_words(text) for text in sentences],
             "unknown_words": [unknown_words(text, known) for text in sentences],
@@ -226,7 +215,7 @@ def read_reference(export: Path) -> Reference:
     """
     folder = export / EVIDENCE_FOLDER
     file = folder / REFERENCE_FILE
-    batches = read_batches(file, REFERENCE, ("margin",), MOST_REFERENCE_ROWS)
+    batches = read_batches(file, REFERENCE, (), MOST_REFERENCE_ROWS)
     sample = pa.Table.from_batches(batches, REFERENCE)
     counts: dict[str, int] = {}
     for batch in read_batches(folder / WORDS_FILE, WORDS, (), _MOST_WORDS + 1):

@@ -166,7 +166,7 @@ def register(
     fresh = earlier is None or not _is_same(earlier, folder, settings.signing)
     if fresh:
         # The same model would pass the same gate again, whatever its new evidence is.
-        tags |= {} if earlier is None else versions.rollback_tags(earlier)
+        tags |= versions.lasting_decision(earlier, ("rolled back",)) if earlier else {}
         made = _new_version(folder, run, tags, comparison, settings)
     assert made is not None
     shown = ", ".join(tags[tag] for tag in (*RUN_TAGS, "headline") if tags.get(tag))

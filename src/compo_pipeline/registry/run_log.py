@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,7 @@ _NAME_LENGTH, _VALUE_LENGTH, _DIGEST_LENGTH = 250, 6000, 36
 _BATCH_METRICS = 1000
 # While a server is away a training asks again after this many seconds at least, and spends a tenth
 # of its time on it at most.
-_PAUSE, _PATIENCE = 60.0, 9.0
+_PAUSE, _PATIENCE = 300.0, 9.0
 
 log = logging.getLogger(__name__)
 
@@ -138,40 +138,32 @@ class RunLog:
             mlflow.MlflowClient().log_batch(self.run_id, metrics=batch)
 
 
-@dataclass
 class LiveCurves:
     """Logs training curves while training runs; training goes on if the store does not answer.
 
     Who adds points stores them too, so none is lost: `RunLog.missing_curves` logs at the end what a
-    run lacks. It can be pickled.
+    run lacks.
     """
 
-    prefix: str
-    _away: bool = field(init=False, default=False)
-    _next_try: float = field(init=False, default=0.0)
+    def __init__(self, prefix: str) -> None:
+        self._prefix, self._next_try = prefix, 0.0
 
-    def add(self, record: RunLog, rows: Iterable[Mapping[str, float]]) -> bool:
-        """Log curve points unless the store is known to be down; returns True if logged."""
+    def add(self, record: RunLog, rows: Iterable[Mapping[str, float]]) -> None:
+        """Log curve points, unless the store did not answer shortly before."""
         started = time.monotonic()
         if started < self._next_try:
-            return False
+            return
         try:
-            record.curves(rows, self.prefix)
+            record.curves(rows, self._prefix)
         except MlflowException as error:
-            spent = time.monotonic() - started
-            self._next_try = time.monotonic() + max(_PAUSE, _PATIENCE * spent)
-            if not self._away:
-                reason = masked(str(error)).partition("\n")[0][:300]
-                log.warning(
-                    "tracking.uri: %s does not answer; training goes on, and the points that the "
-                    "run lacks are logged at the end (%s)",
-                    masked(mlflow.get_tracking_uri()),
-                    reason,
-                )
-            self._away = True
-            return False
-        self._away = False
-        return True
+            ended = time.monotonic()
+            self._next_try = ended + max(_PAUSE, _PATIENCE * (ended - started))
+            log.warning(
+                "tracking.uri: %s does not answer; training goes on, and the points that the run "
+                "lacks are logged at the end (%s)",
+                masked(mlflow.get_tracking_uri()),
+                masked(str(error)).partition("\n")[0][:300],
+            )
 
 
 def _curve_points(

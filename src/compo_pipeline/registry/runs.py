@@ -241,19 +241,6 @@ def open_run(name: str, tags: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def log_into(run_id: str) -> Iterator[RunLog]:
-    """Context manager: log into an MLflow run, without changing its status and end time.
-
-    If the store does not know the id, the run that replaces it has another one.
-
-    Raises:
-        SettingsError: the store does not answer, or denies access.
-    """
-    with store_errors():
-        yield RunLog((find(run_id) or _restored_run(run_id)).info.run_id)
-
-
-@contextmanager
 def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
     """Context manager: an MLflow run goes on, and ends anew; an error marks it as failed.
 
@@ -270,7 +257,7 @@ def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
     """
     client = mlflow.MlflowClient()
     with store_errors():
-        run = (find(run_id) or _restored_run(run_id)).info
+        run = find_or_restore(run_id).info
         client.update_run(run.run_id, "RUNNING")
     try:
         yield RunLog(run.run_id)
@@ -324,7 +311,7 @@ def child_run(run_id: str, name: str) -> str:
     query = f"tags.{MLFLOW_PARENT_RUN_ID} = '{run_id}' AND tags.role = '{name}'"
     if found := client.search_runs([parent.info.experiment_id], query, max_results=1):
         return str(found[0].info.run_id)
-    # `_restored_run` must find the parent alone.
+    # `find_or_restore` must find the parent alone.
     excluded = (MLFLOW_RUN_NAME, RESTORED_FROM, ERROR)
     tags = {key: value for key, value in parent.data.tags.items() if key not in excluded}
     child = client.create_run(
@@ -386,8 +373,10 @@ def find(run_id: str) -> Run | None:
     return run if run.info.lifecycle_stage == "active" else None
 
 
-def _restored_run(run_id: str) -> Run:
-    """The MLflow run that replaces an unknown run, created if no earlier stage has created it."""
+def find_or_restore(run_id: str) -> Run:
+    """The MLflow run with an id, or the one that replaces it in a store that does not know it."""
+    if (known := find(run_id)) is not None:
+        return known
     client = mlflow.MlflowClient()
     query = f"tags.{RESTORED_FROM} = '{run_id}'"
     if found := client.search_runs([experiment_id()], query, max_results=1):

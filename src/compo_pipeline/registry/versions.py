@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 import mlflow
@@ -88,20 +89,16 @@ def find(name: str, alias: str, number: int | None = None, key: str | None = Non
     )
 
 
-def lasting_decision(version: ModelVersion) -> dict[str, str]:
+def lasting_decision(
+    version: ModelVersion, outcomes: Collection[str] = ("promoted", "rolled back")
+) -> dict[str, str]:
     """MLflow tags of a version's promotion or rollback, which also hold when it is scored again.
 
     Tags of a refusal hold only for the scores that were refused.
     """
-    if version.tags.get(OUTCOME) not in ("promoted", "rolled back"):
+    if version.tags.get(OUTCOME) not in outcomes:
         return {}
     return {name: text for name, text in version.tags.items() if name.startswith(DECISION_TAG)}
-
-
-def rollback_tags(version: ModelVersion) -> dict[str, str]:
-    """MLflow tags of the rollback of a version; empty if it was not rolled back."""
-    rolled_back = version.tags.get(OUTCOME) == "rolled back"
-    return lasting_decision(version) if rolled_back else {}
 
 
 @tracking.store_errors()

@@ -24,7 +24,7 @@ from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import runs as tracking
-from compo_pipeline.registry.run_log import LiveCurves
+from compo_pipeline.registry.run_log import LiveCurves, RunLog
 from compo_pipeline.training import launch
 from compo_pipeline.training.checkpoint import Progress
 from compo_pipeline.training.fingerprint import fingerprint_of
@@ -111,9 +111,10 @@ def open_run(
     params |= {method: trained.configuration, "compute": inputs.compute.facts()}
     if counterfactuals_report["edits"]:
         params["counterfactuals"] = counterfactuals_report
-    with tracking.log_into(run_id) as record:
+    reason = no_control(trained, wanted=control)
+    with tracking.store_errors():
+        record = RunLog(tracking.find_or_restore(run_id).info.run_id)
         record.params(params)
-        reason = no_control(trained, wanted=control)
         child = None if reason else tracking.child_run(record.run_id, CONTROL)
     return {
         "run_id": run_id,
