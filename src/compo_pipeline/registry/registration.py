@@ -7,7 +7,7 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -22,23 +22,31 @@ from mlflow.types.schema import Array
 from PIL import Image
 
 from compo_pipeline.benchmarks.items import Role
+from compo_pipeline.core.compute import choose_device
 from compo_pipeline.core.hashing import file_hash
 from compo_pipeline.core.provenance import UNKNOWN_COMMIT
+from compo_pipeline.core.records import Caption, Score, ScoredItem
+from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.comparison import FINE_TUNED, run_metrics
 from compo_pipeline.evaluation.conclusions import headline
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.registry import versions
-from compo_pipeline.registry.evidence import read_evidence
+from compo_pipeline.registry.evidence import MODELS, Evidence, read_evidence, write_evidence
 from compo_pipeline.registry.lineage import FILES_TAG, file_digests, files_digest, write_lineage
 from compo_pipeline.registry.materials import Material
 from compo_pipeline.registry.model_card import CARD, write_card
-from compo_pipeline.registry.reference import reference_rows
+from compo_pipeline.registry.reference import reference_rows, write_reference
 from compo_pipeline.registry.run_log import RunLog
-from compo_pipeline.registry.settings import RegistrationSettings, SigningSettings
+from compo_pipeline.registry.settings import (
+    MOST_REFERENCE_ROWS,
+    RegistrationSettings,
+    SigningSettings,
+)
 from compo_pipeline.registry.verification import (
     DECODER,
     SERVED_CODE,
@@ -130,6 +138,34 @@ def export_with_card(
     licensed = [one.licensed(settings.licences) for one in materials]
     write_card(folder, settings, manifest, licensed, comparison, run["run_id"], waive)
     return folder
+
+
+def write_measured(
+    folder: Path,
+    comparison: Comparison,
+    scores: Table[Score],
+    items: Iterable[ScoredItem],
+    captions: Sequence[Caption],
+    root: Path,
+    evaluation: EvaluationSettings,
+    selecting: Mapping[str, str],
+) -> None:
+    """Write what was measured of an exported model into its folder: evidence, reference sample.
+
+    Args:
+        folder: of the export.
+        comparison: of the model with its base.
+        scores: of both.
+        items: that were scored.
+        captions: the valid ones of all splits.
+        root: folder of their images.
+        evaluation: device and batches for the reference sample.
+        selecting: benchmarks whose items also selected weights or settings, and where they are.
+    """
+    rows = {role: scores.having("model", [comparison.models[role].name]) for role in MODELS}
+    write_evidence(folder, Evidence.from_comparison(comparison, selecting), rows, items)
+    exported = load(folder).to(choose_device(evaluation.device, key="evaluation.device"))
+    write_reference(folder, exported, captions, root, MOST_REFERENCE_ROWS, evaluation)
 
 
 def register(

@@ -10,7 +10,6 @@ from typing import Any
 
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.core.compute import choose_device
 from compo_pipeline.core.records import Caption, Score, ScoredItem
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.tables import Table
@@ -21,10 +20,8 @@ from compo_pipeline.generation.counterfactuals.settings import CounterfactualSet
 from compo_pipeline.generation.recaption.settings import RecaptionSettings
 from compo_pipeline.language.parsing import load_once
 from compo_pipeline.methods.registry import find
-from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import runs as tracking
-from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
 from compo_pipeline.registry.materials import (
     Material,
     base_material,
@@ -33,9 +30,8 @@ from compo_pipeline.registry.materials import (
     data_materials,
     parser_material,
 )
-from compo_pipeline.registry.reference import write_reference
-from compo_pipeline.registry.registration import export_with_card, register
-from compo_pipeline.registry.settings import MOST_REFERENCE_ROWS, RegistrationSettings
+from compo_pipeline.registry.registration import export_with_card, register, write_measured
+from compo_pipeline.registry.settings import RegistrationSettings
 from compo_pipeline.tuning import selection
 
 
@@ -84,16 +80,12 @@ def export_checkpoint(
     if selecting and registration.alias is not None:
         lines = "\n".join(selection.describe_selecting(comparison.sources, selecting))
         raise SettingsError(f"{lines}\n`kedro run --pipeline=evaluation` scores others")
-    table = Table.of(scores, Score)
-    device = choose_device(evaluation.device, key="evaluation.device")
     folder = checkpoint.with_name(".registering")
     shutil.rmtree(folder, ignore_errors=True)
     about = run, manifest, materials, comparison
     export_with_card(checkpoint, folder, *about, registration, waive)
-    rows = {role: table.having("model", [comparison.models[role].name]) for role in MODELS}
-    write_evidence(folder, Evidence.from_comparison(comparison, selecting), rows, items)
-    exported = load(folder).to(device)
-    write_reference(folder, exported, valid_captions, root, MOST_REFERENCE_ROWS, evaluation)
+    measured = comparison, Table.of(scores, Score), items, valid_captions, root
+    write_measured(folder, *measured, evaluation, selecting)
     return folder
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,12 @@ from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import compare_run, score_models
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices, scored_items
-from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import runs as store
 from compo_pipeline.registry import versions
-from compo_pipeline.registry.evidence import Evidence, write_evidence
-from compo_pipeline.registry.reference import write_reference
-from compo_pipeline.registry.registration import register
-from compo_pipeline.registry.settings import MOST_REFERENCE_ROWS, RegistrationSettings
+from compo_pipeline.registry.registration import register, write_measured
+from compo_pipeline.registry.settings import RegistrationSettings
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.registry.verification import load_base, verified
 
@@ -70,23 +66,21 @@ def rescore_version(
                 f"fingerprint {(files.lineage.data_hash or 'none')[:16]}, this dataset has "
                 f"{manifest['data_hash'][:16]}; use the --env and the data of its training"
             )
-        device = choose_device(evaluation.device, key="evaluation.device")
-        model, method = files.load().to(device), read_record(files.export)["method"]
-        models: dict[str, Callable[[], LoadedModel]] = {
-            BASE: partial(load_base, files.lineage, base, str(device)),
-            FINE_TUNED: lambda: model,
-        }
-        named = {FINE_TUNED: (method, method)}
-        scored = score_models(items, models, evaluation, named=named)
+        device = str(choose_device(evaluation.device, key="evaluation.device"))
+        method = read_record(files.export)["method"]
+        scored = score_models(
+            items,
+            {
+                BASE: lambda: load_base(files.lineage, base, device),
+                FINE_TUNED: lambda: files.load().to(device),
+            },
+            evaluation,
+            named={FINE_TUNED: (method, method)},
+        )
         about = known, version.tags["dataset"], evaluation, BenchmarksSettings()
         comparison = compare_run(scored, items, slices, *about)
-        rows = {
-            role: scored.rows.having("model", [one.name]) for role, one in comparison.models.items()
-        }
-        evidence = Evidence.from_comparison(comparison)
-        write_evidence(files.export, evidence, rows, scored_items(items, slices))
-        most = MOST_REFERENCE_ROWS
-        write_reference(files.export, model, valid_captions, root, most, evaluation)
+        measured = comparison, scored.rows, scored_items(items, slices)
+        write_measured(files.export, *measured, valid_captions, root, evaluation, {})
         tags = {"rescored_from": f"models:/{name}/{version.version}"}
         with store.adopt(store.open_run(f"rescored {name} {version.version}", tags)) as run:
             tags |= versions.lasting_decision(version)
