@@ -19,9 +19,9 @@ from compo_pipeline.pages.pages import (
     Table,
     Text,
     changed_words,
-    edited_text,
     image_card,
     links,
+    marked,
 )
 
 
@@ -48,11 +48,9 @@ def test_changed_words(text: str, others: list[str], pieces: list[tuple[str, boo
     assert "".join(piece for piece, _ in changed_words(text, others)) == text
 
 
-def test_an_edited_text_has_new_and_removed_pieces() -> None:
-    gone = "<small>instead of: red</small>"
-    assert edited_text("A blue <b>.", "A red <b>.") == f"A <mark>blue</mark> &lt;b&gt;.{gone}"
-    assert edited_text("A cat sits.", "A red cat sits.") == f"A cat sits.{gone}"
-    assert edited_text("", "A cat.") == edited_text(None, "A cat.") == ""
+def test_new_words_are_marked() -> None:
+    assert marked("A blue <b>.", ["A red <b>."]) == "A <mark>blue</mark> &lt;b&gt;."
+    assert marked("", ["A cat."]) == ""
 
 
 def test_links_are_relative_and_name_the_pipeline_of_a_missing_page(tmp_path: Path) -> None:
@@ -67,7 +65,7 @@ def test_texts_are_texts_in_every_kind_of_section() -> None:
     bad = "<b>&</b>"
     table = Table(["name", bad], [[bad, 1234], [Cell(bad, "bad", bad), 0.26]], [bad], note=bad)
     card = Card([bad], [Side(bad, ImageCard(bad, problem=bad), bad, [bad], bad)], table)
-    edited = Card([bad], [Side(text=edited_text(bad, ""))])
+    edited = Card([bad], [Side(text=marked(bad, [""]))])
     sections = [table, Cards([card, edited]), Text(bad, bad), List([bad]), Plot("<svg/>", bad)]
     page = Page(
         bad, bad, sections, [bad], {bad: bad}, [Link(bad, "a.html", bad)], bad, script="1<2"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from compo_pipeline.generation.counterfactuals.tables import FAILED, failure_rea
 from compo_pipeline.pages import pages
 
 COUNT = 40
-_KINDS = 16  # kinds of edits listed per role
+_KINDS = 32  # kinds of edits listed
 _REASONS = 8  # failure reasons listed
 _NOTE = (
     "{:,} of {:,} captions, drawn at random. A negative means something else than its caption, a "
@@ -55,46 +55,33 @@ def counterfactuals_page(
         pages.Card([f"{name}, sentence {place + 1}"], [*_sides(of_sample[name], own, root, images)])
         for (name, place), own in edits.items()
     ]
-    note = _NOTE.format(len(cards), len(edited))
     found = summary(rows)
+    note = _NOTE.format(len(cards), len(edited))
     note += " No images were generated." * (not found["image_generator"])
     facts = {name: found[name] for name in ("caption_editor", "image_generator", "fingerprint")}
-    return pages.Page(
-        title,
-        over,
-        [*_tables(rows, found["roles"]), pages.Cards(cards, title="Captions", note=note)],
-        facts={name.replace("_", " "): text for name, text in facts.items() if text},
+    kinds = Counter(
+        (row.role, row.state, "" if row.state == FAILED else row.detail.partition(":")[0])
+        for row in rows
     )
-
-
-def _tables(
-    rows: Sequence[Counterfactual], roles: dict[str, dict[str, int]]
-) -> Iterator[pages.Table]:
-    """Yield tables of the edits by role, and of the most frequent reasons of failures."""
-    kinds: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        kinds[row.role][FAILED if row.state == FAILED else row.detail.partition(":")[0]] += 1
-    yield pages.Table(
-        ("edits", "text and image", "text only", "failed", "kinds"),
-        [
-            (
-                *(role, own["generated"], own["edited"]),
-                f"{own['failed']:,} ({100 * own['failed'] / kinds[role].total():.1f}%)",
-                pages.counted(dict(kinds[role].most_common(_KINDS))),
-            )
-            for role, own in roles.items()
-        ],
-        words=["kinds"],
-    )
-    yield pages.Table(
-        ("failed", "times", "reason", "such as"),
-        [
-            (one.role, one.times, one.reason, "" if one.example == one.reason else one.example)
-            for one in failure_reasons(rows)[:_REASONS]
-        ],
-        ["reason", "such as"],
-        note="`counterfactuals_quarantine` has every failure with its reason.",
-    )
+    sections = [
+        pages.Table(
+            ("edits", "state", "kind", "times"),
+            [
+                (role, state, kind.replace("_", " "), times)
+                for (role, state, kind), times in kinds.most_common(_KINDS)
+            ],
+            ["state", "kind"],
+        ),
+        pages.Table(
+            ("failed", "times", "reason"),
+            [(one.role, one.times, one.reason) for one in failure_reasons(rows)[:_REASONS]],
+            ["reason"],
+            note="`counterfactuals_quarantine` has every failure with its reason.",
+        ),
+        pages.Cards(cards, title="Captions", note=note),
+    ]
+    shown = {name.replace("_", " "): text for name, text in facts.items() if text}
+    return pages.Page(title, over, sections, facts=shown)
 
 
 def _sides(
@@ -110,7 +97,7 @@ def _sides(
         yield pages.Side(
             f"{edit.role}{detail}",
             image if edit.image_generator else None,
-            pages.edited_text(edit.text, caption),
+            pages.marked(edit.text or "", [caption]),
             problem=failed,
             kind=edit.role,
         )

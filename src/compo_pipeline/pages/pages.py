@@ -275,15 +275,6 @@ def marked(text: str, others: Sequence[str]) -> Markup:
     return Markup().join(mark(piece) if changed else piece for piece, changed in pieces)
 
 
-def edited_text(text: str | None, caption: str) -> Markup:
-    """HTML of an edited caption: the words that are new, and those that it has no more."""
-    if not text:
-        return Markup()
-    gone = " · ".join(piece for piece, changed in changed_words(caption, [text]) if changed)
-    less = Markup("<small>instead of: {}</small>").format(gone) if gone else Markup()
-    return marked(text, [caption]) + less
-
-
 def interval(low: float, high: float, form: str = ".1f") -> str:
     """Text of an interval, `[1.2, 3.4]`; with the form `+.1f` that of a difference."""
     return f"[{low:{form}}, {high:{form}}]"

@@ -158,13 +158,4 @@ def _data_sections(comparison: Comparison) -> Iterator[pages.Section]:
         note=_AUDITS,
     )
     yield pages.List([f"{line}." for line in comparison.left_out])
-    yield pages.List(
-        [
-            f"{name}: {example.item}, {example.kind}: {example.text}"
-            for name, each in zip(names, audits, strict=True)
-            for example in each.examples
-        ],
-        title="Degenerate items: the first of each subtask",
-        folded=True,
-    )
     yield tables.overlaps_table(comparison.overlaps, labels)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import pandas as pd
 
 from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.core.console import terminal
 from compo_pipeline.evaluation.availability import BenchmarkAvailability
-from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import aggregate_rows
 from compo_pipeline.evaluation.roles import ROLE_LABELS
@@ -21,8 +18,8 @@ PAGE, MARKDOWN = "benchmark.html", "benchmark.md"
 FRONTIER = "frontier.png"
 HEADLINES, LEFT_OUT = "Headline metrics", "Models and items left out"
 _DIFFERENCES = (
-    "Points, paired on the same items, with 95% intervals; p is corrected by Holm over all "
-    "comparisons of this page."
+    "Points, paired on the same items, with 95% intervals; coloured where significant at 5% after "
+    "Holm's correction over all comparisons of this page."
 )
 
 
@@ -43,7 +40,6 @@ def suite_page(
     first, *others = suite.models
     labels = {name: name for name in suite.models}
     further = ["chance", tables.DETECTABLE] if others else ["chance"]
-    adjusted = {f"p, {name}": partial(_adjusted_p, place) for place, name in enumerate(others)}
     models = [(name, model.weights, model.fingerprint[:16]) for name, model in suite.models.items()]
     sections = [
         tables.metrics_table(
@@ -55,7 +51,6 @@ def suite_page(
             suite.headlines if others else (),
             {},
             others,
-            own=adjusted,
             title=f"Differences from {first}",
             note=_DIFFERENCES,
         ),
@@ -69,11 +64,6 @@ def suite_page(
     ]
     count = f"{len(suite.models)} models, the first is the baseline" if others else "one model"
     return pages.Page(title, f"Benchmarks: {count}", sections, facts=facts)
-
-
-def _adjusted_p(place: int, row: Row) -> str:
-    """The corrected p-value of one of a row's differences."""
-    return pages.p_value(row.differences[place].p_holm)
 
 
 def _frontier(suite: Comparison) -> list[pages.Plot]:
@@ -93,16 +83,15 @@ def _frontier(suite: Comparison) -> list[pages.Plot]:
 
 def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:
     """Print which benchmarks are present, with their numbers of items, and what is missing."""
-    console = terminal()
     columns = ("name", "benchmark", "subtasks", "items", "images", "missing images", "state")
     rows: list[list[pages.CellLike]] = []
+    lines = []
     for one in benchmarks:
         counts = (one.subtasks, one.items, one.images, one.missing_images)
         shown = counts if one.items else [""] * len(counts)
         rows.append([one.benchmark.name, one.benchmark.label, *shown, one.state])
-    tables.print_table(pages.Table(columns, rows, ["benchmark", "state"]), console)
-    for one in benchmarks:
-        if lines := one.lines:
+        if one.lines:
             place = f" in {one.folder}" if one.folder else ""
-            text = "\n".join(f"  {line}" for line in (f"{one.benchmark.name}{place}:", *lines))
-            console.print(text.strip(), markup=False, highlight=False, soft_wrap=True)
+            lines += [f"{one.benchmark.name}{place}:", *(f"  {line}" for line in one.lines)]
+    table = pages.Table(columns, rows, ["benchmark", "state"])
+    tables.show(pages.Page("", "", [table, pages.List(lines)]))

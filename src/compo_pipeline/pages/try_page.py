@@ -51,15 +51,9 @@ if TYPE_CHECKING:
 
 _EXAMPLES = 6
 _FIGURE_SIDE = 1400
-MOST_CAPTIONS = 100
-# A tokenizer takes time in the square of a word's length.
-LONGEST_CAPTION = 1000
+_LONGEST = 10_000  # characters of the captions
 
 log = logging.getLogger(__name__)
-
-
-class InputError(ValueError):
-    """Error about an input of the page that cannot be used; its message is for the user."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +157,6 @@ def run(
                 # System fonts: those of the other themes are loaded from Google.
                 theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
                 css=files(__package__).joinpath("templates/ui/page.css").read_text("utf-8"),
-                share=False,
                 quiet=True,
                 show_error=True,
                 ssr_mode=False,
@@ -239,7 +232,7 @@ def build(pair: VersionPair, examples: Sequence[list[str]]) -> gr.Blocks:
         """Context manager: errors about the user's input are messages on the page."""
         try:
             yield
-        except (ImageError, InputError, NoPatches) as error:
+        except (ImageError, PlainError, NoPatches) as error:
             raise gr.Error(str(error), print_exception=False) from error
 
     @shown_errors()
@@ -274,6 +267,7 @@ def build(pair: VersionPair, examples: Sequence[list[str]]) -> gr.Blocks:
                     label="captions, one a line",
                     lines=4,
                     max_lines=12,
+                    max_length=_LONGEST,
                     elem_id="captions",
                 )
                 compare = gr.Button("Compare", variant="primary", elem_id="compare")
@@ -288,6 +282,7 @@ def build(pair: VersionPair, examples: Sequence[list[str]]) -> gr.Blocks:
             )
         phrase = gr.Textbox(
             label="a phrase, for its attention in the image",
+            max_length=_LONGEST,
             submit_btn="Show",
             elem_id="phrase",
         )
@@ -309,20 +304,17 @@ def captions_of(text: str) -> list[str]:
     """Captions in the page's text field, one per line, without empty lines and duplicates.
 
     Raises:
-        InputError: there are none or too many, or one is too long.
+        PlainError: there are none.
     """
     captions = [*dict.fromkeys(filter(None, map(str.strip, text.splitlines())))]
-    if not 0 < len(captions) <= MOST_CAPTIONS or max(map(len, captions)) > LONGEST_CAPTION:
-        raise InputError(
-            f"Type at least one text and at most {MOST_CAPTIONS}, each on a line of its own and of "
-            f"at most {LONGEST_CAPTION} characters."
-        )
+    if not captions:
+        raise PlainError("Type at least one text.")
     return captions
 
 
 def _image(file: str | None) -> Image.Image:
     """The uploaded image; raises an error for the user if there is none, or it cannot be used."""
     if file is None:
-        raise InputError("Upload an image, or click on one below.")
+        raise PlainError("Upload an image, or click on one below.")
     path = Path(file)
     return load(path.parent, path.name, Limits())
