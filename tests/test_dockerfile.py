@@ -6,14 +6,11 @@ They run in a temporary folder, without Docker: nothing here builds an image.
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-INDEX = "download.pytorch.org"
 
 
 @pytest.fixture
@@ -120,21 +117,6 @@ def test_the_install_lines_install_what_is_locked(
     assert build.run("/opt/venv/bin/compo-pipeline --version").split()[-1] == version
     build.run("/opt/venv/bin/compo-pipeline new photos")
     assert (root / "build" / "photos" / "conf" / "table").is_dir()
-
-
-@pytest.mark.slow
-def test_torch_without_cuda_is_of_the_locked_version(
-    project: Path, tmp_path: Path, stages: dict[str, list[list[str]]]
-) -> None:
-    try:
-        socket.create_connection((INDEX, 443), timeout=5).close()
-    except OSError as error:
-        pytest.skip(f"{INDEX}, which has torch without CUDA, cannot be reached: {error}")
-    defaults = dict(value.split("=") for name, value in stages["dependencies"] if name == "ARG")
-    arguments = defaults | {"EXTRAS": "--dry-run"}
-    printed = Build(project, tmp_path).stage(stages["dependencies"], **arguments)
-    (locked,) = re.findall(r"^torch==\S+", (project / "constraints.txt").read_text(), re.MULTILINE)
-    assert f"{locked}+cpu" in printed and "nvidia" not in printed
 
 
 def test_only_what_is_copied_is_sent_to_the_build(

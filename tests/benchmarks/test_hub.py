@@ -24,7 +24,6 @@ from compo_pipeline.benchmarks.settings import (
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.images import decoding
-from compo_pipeline.evaluation.contamination import HashedTexts, TrainingRows, count_overlaps
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -309,30 +308,6 @@ def test_broken_images_are_reported_as_those_of_files_are(
     assert found[0] == found[1]
     reasons = {problem.partition(":")[0] for problem in found[0][0].values() if problem}
     assert reasons == {"oversized", "truncated", "not_an_image", "empty"}
-
-
-def test_overlap_with_training_rows_is_that_of_files(
-    images: dict[str, bytes], tmp_path: Path
-) -> None:
-    form = FORMS["aro"]
-    known = TrainingRows(
-        HashedTexts([hashlib.sha256(images["i3"]).hexdigest()]),
-        # A row's number is no name of an image.
-        HashedTexts(["i4", "0", "1", "2"]),
-        HashedTexts(["a correct caption of 1"]),
-    )
-    found = [
-        count_overlaps(load("aro", root), known, 2, {})
-        for root in (
-            write_official(tmp_path / "official", form, images),
-            write_hub(tmp_path / "hub", form, images),
-        )
-    ]
-    # Items are the same but for the names of their images.
-    official, hub = ([replace(each, items="") for each in own] for own in found)
-    assert official == hub
-    (overlap,) = official
-    assert (overlap.images, overlap.same_bytes, overlap.same_name) == (len(set(IMAGE_OF_ROW)), 1, 1)
 
 
 def rename(file: str, column: str, other: str) -> Callable[[Path], None]:

@@ -103,11 +103,6 @@ def test_the_projects_own_settings_pass(context: Context) -> None:
         check_settings(settings, pipelines[name])
 
 
-def test_settings_of_a_method_or_device_that_is_not_in_use_are_no_matter(context: Context) -> None:
-    made = context(sparcl={"objective": {"bias": "x"}}, pretraining={"device": "cuda:99"})
-    check_settings(made.settings, pipelines["training"])
-
-
 def test_every_node_gets_parameters_of_the_types_that_it_declares(context: Context) -> None:
     settings = context("relations_scenes").settings
 
@@ -343,37 +338,6 @@ def test_a_base_that_cannot_be_stretched_is_named_by_its_key(
     assert lines[-1].startswith("model_lists.mine.a.context_length: 248 ")
 
 
-def test_a_figure_of_files_that_are_there_is_told_from_them(
-    problems: Problems, tmp_path: Path
-) -> None:
-    (tmp_path / "sugar_crepe").mkdir()
-    item = {"filename": "1.jpg", "caption": "A dog.", "negative_caption": "A cat."}
-    (tmp_path / "sugar_crepe" / "swap_obj.json").write_text(json.dumps({"0": item}))
-    (tmp_path / "1.jpg").touch()
-    (tmp_path / "benchmarks.json").write_text(
-        json.dumps({"source": "here", "titles": {"sugar_crepe": "Own"}})
-    )
-    files = {"root": str(tmp_path), "images": str(tmp_path)}
-    good = {"every": 5, "figure": "sugar_crepe/accuracy/swap_obj", "benchmarks": files}
-    assert problems(training={"validation": good}) == []
-    wrong = {**good, "figure": "sugar_crepe/accuracy/swap_att"}
-    (line,) = problems(training={"validation": wrong})
-    assert line.startswith("training.validation.figure: 'sugar_crepe/accuracy/swap_att' is no fig")
-    assert "did you mean 'sugar_crepe/accuracy/swap_obj'?" in line
-
-
-def test_a_model_of_a_list_is_named_by_its_own_key(problems: Problems) -> None:
-    listed = {
-        "file": {"name": "ViT-B-32-quickgelu", "pretrained": "weights/none.pt"},
-        "folder": {"name": "local-dir:/nowhere"},
-    }
-    lines = problems("benchmark", models="mine", model_lists={"mine": listed})
-    assert [line.partition(":")[0] for line in lines if "model" in line] == [
-        "model_lists.mine.file.pretrained",
-        "model_lists.mine.folder.name",
-    ]
-
-
 def test_images_of_a_benchmark_must_be_there(problems: Problems, tmp_path: Path) -> None:
     (tmp_path / "sugar_crepe").mkdir()
     item = {"filename": "1.jpg", "caption": "A dog.", "negative_caption": "A cat."}
@@ -436,31 +400,6 @@ def test_the_api_key_is_there_before_the_first_request(
     # Stored answers may be all that the run needs.
     answers(tmp_path, "04_feature/own/counterfactuals_state")
     assert problems(**wanted) == []
-
-
-@pytest.mark.parametrize(
-    ("recaption", "expected"),
-    [
-        ({"dry_run": 10}, "recaption.dry_run: 10 images are captioned to look at"),
-        (
-            {"captioner": "transformers", "transformers": {"folder": "nothing"}},
-            "recaption.transformers.folder: expected a folder with config.json",
-        ),
-    ],
-)
-def test_what_a_captioner_cannot_do_is_refused(
-    problems: Problems,
-    tmp_path: Path,
-    recaption: dict[str, Any],
-    expected: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    answers(tmp_path, "02_intermediate/own/recaptions_state")
-    endpoint = {"url": "http://host/v1", "model": "one", "key_variable": "NO_SUCH_KEY"}
-    given = {"captioner": "endpoint", "endpoint": endpoint, **recaption}
-    (line,) = problems(dataset="own", recaption=given)
-    assert line.startswith(expected)
 
 
 @pytest.mark.parametrize(

@@ -177,16 +177,6 @@ def test_no_error_of_the_settings_shows_a_secret(tmp_path: Path) -> None:
         assert SECRET not in f"{caught.value} {caught.value.message} {caught.value!r}"
 
 
-def test_no_error_of_a_store_shows_a_secret() -> None:
-    for url in URLS:
-        with (
-            pytest.raises(SettingsError, match=r"tracking\.uri: cannot use") as caught,
-            tracking.store_errors(),
-        ):
-            raise MlflowException(f"no answer of {url}")
-        assert SECRET not in caught.value.message
-
-
 def test_an_endpoint_shows_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,7 +4,7 @@ import base64
 import io
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -96,16 +96,6 @@ def test_a_fault_of_one_request_is_not_that_of_its_batch() -> None:
     assert encoder.sizes == [1, 3, 1, 1, 1]
 
 
-def test_a_fault_after_the_pass_ends_the_request() -> None:
-    def observe(size: int) -> None:
-        raise OSError(f"{size} inputs are not counted")
-
-    encoder = Doubling()
-    encoder.release.set()
-    with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="1 inputs"):
-        ask(Batcher(encoder, 64, observe), pool, 1).result(60)
-
-
 def served(tiny_clip: Path, settings: ServingSettings) -> tuple[Deployment, TestClient]:
     loaded = load(tiny_clip)
     deployment = Deployment(loaded, Served("toy-clip", 3, loaded.fingerprint), settings)
@@ -180,23 +170,3 @@ def test_texts_that_are_asked_again_are_not_encoded_again(
     first, second = (client.post("/invocations", json=body).json() for _ in range(2))
     assert first == second
     assert passes(deployment.metrics.registry, "text")[1] == encoded
-
-
-@pytest.fixture
-def count_threads() -> Callable[[], int]:
-    return lambda: sum(thread.name.startswith("batch") for thread in threading.enumerate())
-
-
-def test_a_model_that_is_replaced_leaves_no_thread(
-    tiny_clip: Path, count_threads: Callable[[], int]
-) -> None:
-    deployment, client = served(tiny_clip, ServingSettings())
-    body = {"dataframe_records": [{"image": image(1), "text": "a cat"}]}
-    assert client.post("/invocations", json=body).status_code == 200
-    before = count_threads()
-    for version in (4, 5, 6):
-        loaded = load(tiny_clip)
-        deployment.swap(loaded, Served("toy-clip", version, loaded.fingerprint))
-        response = client.post("/invocations", json=body)
-        assert response.headers["x-model-version"] == str(version)
-    until(lambda: count_threads() <= before)

@@ -178,16 +178,6 @@ def test_a_shadow_that_fails_or_is_slow_is_not_the_users_problem(
     until(lambda: served.counted().total() == count + 1)
 
 
-def test_a_share_of_the_requests_is_asked_besides(server: Callable[..., Server]) -> None:
-    """With p = 0.25 and 60 requests, 1 to 29 are more than 4 deviations on either side of 15."""
-    served = server(shadow=0.25)
-    for number in range(60):
-        served.ask(question(number))
-    until(lambda: not served.shadow._worker.waiting)
-    served.shadow.close()
-    assert 1 <= served.counted().total() <= 29
-
-
 def test_another_challenger_begins_anew(
     server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel], tiny_clip: Path
 ) -> None:
@@ -276,12 +266,6 @@ def registry(
     return Registry(name, registration, start)
 
 
-def ask_enough(client: TestClient) -> None:
-    for number in range(LEAST):
-        client.post("/invocations", json=question(number))
-    until(lambda: client.get("/shadow").json()["compared"] == LEAST)
-
-
 def add_version(
     registry: Registry,
     loaded: LoadedModel,
@@ -352,25 +336,6 @@ def test_the_challenger_follows_its_alias_while_requests_come(
     settings = ServingSettings(reload_seconds=0.05)
     registry.serve(("challenger", 1.0), ask, settings)
     assert set(statuses) == {200}
-
-
-def test_a_promoted_challenger_waits_for_the_next_one(
-    registry: Registry, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A server that is started again after a promotion, when both aliases name one version."""
-    mlflow.MlflowClient().set_registered_model_alias(registry.name, "champion", "2")
-
-    def ask(client: TestClient) -> None:
-        until(lambda: client.get("/shadow").json()["paused"])
-        mlflow.MlflowClient().set_registered_model_alias(registry.name, "challenger", "1")
-        until(lambda: client.get("/shadow").json()["challenger"]["version"] == 1)
-        ask_enough(client)
-
-    registry.serve(("challenger", 1.0), ask, ServingSettings(reload_seconds=0.05))
-    never = ServingSettings(reload_seconds=0)
-    mlflow.MlflowClient().set_registered_model_alias(registry.name, "challenger", "2")
-    with pytest.raises(SettingsError, match="--shadow: version 2 has the weights of version 2"):
-        registry.serve(("challenger", 1.0), settings=never)
 
 
 def test_a_challenger_that_cannot_be_tried_is_refused(registry: Registry, tiny_clip: Path) -> None:

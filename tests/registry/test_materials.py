@@ -1,7 +1,6 @@
 """What a version is made from is listed, each with its licence, and nothing is left unsaid."""
 
 from collections.abc import Callable, Mapping
-from importlib.metadata import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
@@ -60,18 +59,6 @@ def test_licences_that_nothing_states_are_unknown(materials: Materials) -> None:
     assert found["parser"].licence == load_once("compo_en").meta["license"]
     for part in ("images", "captions", "captioner", "image_generator"):
         assert found[part].licence is None
-
-
-def test_a_method_without_counterfactuals_was_made_from_none(materials: Materials) -> None:
-    assert not {"caption_editor", "image_generator"} & set(materials("clic"))
-
-
-def test_generated_data_have_the_licence_of_their_package(
-    materials: Materials, tmp_path: Path
-) -> None:
-    scenes = DataSettings(root=tmp_path, splits={}, format="scenes")
-    own = metadata("compo-pipeline")["License-Expression"]
-    assert materials(data=scenes)["images"].licence == own
 
 
 def test_downloaded_weights_have_the_licence_of_their_tag(materials: Materials) -> None:

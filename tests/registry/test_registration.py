@@ -149,16 +149,6 @@ def test_same_checkpoint_makes_no_second_version(
     assert int(version_of("challenger").version) == registered.version
 
 
-def test_a_description_that_a_kill_prevented_is_added_later(
-    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
-) -> None:
-    client = mlflow.MlflowClient()
-    for left, expected in (("", "# compo-clip: CLIC"), ("a word of ours", "a word of ours")):
-        client.update_model_version("compo-clip", str(registered.version), left)
-        registered_in_a_run(checkpoint, tmp_path / "export", comparison, SETTINGS)
-        assert version_of("challenger").description.startswith(expected)
-
-
 def test_a_version_that_a_kill_left_without_lineage_is_not_used_again(
     registered: Registered,
     checkpoint: Path,

@@ -1,7 +1,5 @@
 """A registry on a server: MLflow on PostgreSQL, artefacts in a store that speaks S3."""
 
-import base64
-import io
 import json
 import os
 import runpy
@@ -15,10 +13,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import mlflow
-import pandas as pd
 import pytest
 import torch
-from PIL import Image
 from tests.waiting import until
 
 from compo_pipeline.core.records import ScoredItem
@@ -109,25 +105,6 @@ def client(
     tracking.configure(TrackingSettings(), mlflow_project)
 
 
-@pytest.fixture(params=["served", "direct"])
-def through(
-    request: pytest.FixtureRequest,
-    server: Server,
-    client: mlflow.MlflowClient,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:
-    """How artefacts travel: through the server, or straight to the bucket."""
-    way = str(request.param)
-    if way == "direct":
-        for name, value in server.credentials.items():
-            monkeypatch.setenv(name, value)
-        if client.get_experiment_by_name(way) is None:
-            client.create_experiment(way, "s3://artefacts/direct")
-    tracking.configure(TrackingSettings(uri=server.uri, experiment=way), tmp_path)
-    return way
-
-
 def train(base: Path, scale: float, checkpoint: Path) -> None:
     """Write what a training might have made of a model."""
     loaded = load(base)
@@ -168,61 +145,6 @@ def make(tiny_clip: Path, comparison: Comparison, tmp_path: Path) -> Make:
             return register(folder, record, MANIFEST, comparison, str(tmp_path), settings)
 
     return made
-
-
-PAIRS = [{"text": "a red cube"}, {"text": "two cats"}]
-
-
-def similarities(folder: Path, image: str) -> list[float]:
-    """A folder's answer to `PAIRS`, without MLflow."""
-    loaded = load(folder)
-    with torch.no_grad():
-        pixels = loaded.preprocess(decoded(image))[None]
-        u = loaded.model.encode_image(pixels, normalize=True)
-        texts = loaded.tokenize([pair["text"] for pair in PAIRS])
-        return list((u @ loaded.model.encode_text(texts, normalize=True).T)[0].tolist())
-
-
-def decoded(image: str) -> Image.Image:
-    return Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB")
-
-
-@pytest.fixture(scope="module")
-def image() -> str:
-    buffer = io.BytesIO()
-    Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-def table(image: str) -> list[dict[str, str]]:
-    return [{"image": image, **pair} for pair in PAIRS]
-
-
-def test_a_checkpoint_becomes_one_version(
-    through: str, client: mlflow.MlflowClient, make: Make, image: str, tmp_path: Path
-) -> None:
-    name = f"registered-{through}"
-    registered = make(name, 1.5, 36)
-    again = make(name, 1.5, 36)
-    assert again == replace(registered, fresh=False)
-    assert make(name, 2.0, 36).version == 2
-
-    version = client.get_model_version(name, "1")
-    assert (
-        version.tags["checkpoint_sha256"]
-        != client.get_model_version(name, "2").tags["checkpoint_sha256"]
-    )
-    assert version.tags["benchmarks"].startswith('{"retrieval/')
-    assert version.description.startswith(f"# {name}: CLIC")
-    run = client.get_run(registered.run_id)
-    assert run.inputs.dataset_inputs[0].dataset.digest == "d" * 36
-    assert run.data.metrics["_headline/retrieval.i2t_r1.raw"] == 95.0
-    assert client.get_model_version_by_alias(name, "challenger").version == "2"
-    found = mlflow.pyfunc.load_model(f"models:/{name}@challenger").predict(
-        pd.DataFrame(table(image))
-    )
-    expected = similarities(tmp_path / "export", image)
-    assert found["similarity"].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def aliases(client: mlflow.MlflowClient, name: str) -> dict[str, int]:

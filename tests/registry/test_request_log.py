@@ -207,13 +207,6 @@ def test_each_task_fills_what_it_has(served: Callable[..., Logging], loaded: Loa
     assert rows["labels"]["text"] == pytest.approx(means[best].numpy(), abs=1e-3)
 
 
-def test_refused_and_empty_requests_are_no_rows(served: Callable[..., Logging]) -> None:
-    server = served()
-    assert server.client.post("/invocations", json={"dataframe_records": []}).status_code == 400
-    server.client.post("/invocations", json={"dataframe_split": {"columns": ["text"], "data": []}})
-    assert server.rows() == []
-
-
 def test_an_image_of_a_path_is_hashed_as_one_that_is_sent(
     served: Callable[..., Logging], tmp_path: Path
 ) -> None:
@@ -288,23 +281,6 @@ def test_what_cannot_be_written_is_counted_until_the_disk_works_again(
     lines = [line for line in caplog.messages if line.startswith("request log")]
     assert len(lines) == 1, "one line a minute at most"
     assert reason in lines[0]
-
-
-def test_a_folder_that_vanishes_is_not_made_anew(served: Callable[..., Logging]) -> None:
-    server = served()
-    server.ask({"text": "a"}, task="embed")
-    until(lambda: server.log.written == 1)
-    away = server.folder.rename(server.folder.with_name("away"))
-    server.ask({"text": "b"}, task="embed")
-    until(lambda: dropped(server.log) == {os.strerror(errno.ENOENT): 1})
-    assert not server.folder.exists()
-    server.folder.touch()  # something else in its place
-    server.ask({"text": "c"}, task="embed")
-    until(lambda: dropped(server.log) == {os.strerror(errno.ENOENT): 2})
-    server.folder.unlink()
-    away.rename(server.folder)
-    server.ask({"text": "d"}, task="embed")
-    assert len(server.rows()) == 2
 
 
 def test_a_folder_that_cannot_be_made_is_refused_at_the_start(tmp_path: Path) -> None:

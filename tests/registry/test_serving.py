@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -384,36 +384,19 @@ def live(loaded: LoadedModel) -> Iterator[tuple[str, int]]:
     thread.join()
 
 
-def sent(
-    address: tuple[str, int], length: int, body: Iterable[bytes], *headers: str
-) -> socket.socket:
-    """A connection on which a request was written to its end."""
-    connection = socket.create_connection(address, timeout=60)
-    lines = ["POST /invocations HTTP/1.1", "host: x", "content-type: application/json"]
-    lines += [f"content-length: {length}", *headers, "", ""]
-    connection.sendall("\r\n".join(lines).encode())
-    for part in body:
-        connection.sendall(part)
-    return connection
-
-
-def received(connection: socket.socket) -> http.client.HTTPResponse:
-    response = http.client.HTTPResponse(connection)
-    response.begin()
-    return response
-
-
-@pytest.mark.parametrize("header", ["connection: close", "connection: keep-alive"])
+@pytest.mark.parametrize("header", ["close", "keep-alive"])
 def test_whoever_writes_a_large_body_to_its_end_gets_the_answer(
     live: tuple[str, int], header: str
 ) -> None:
-    parts = [b"x" * 100_000] * 300
-    with sent(live, 30_000_000, parts, header) as connection:
-        response = received(connection)
-        assert response.status == 413 and b"50000 bytes" in response.read()
-        if "keep-alive" in header:
-            connection.sendall(b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n")
-            assert received(connection).status == 200
+    connection = http.client.HTTPConnection(*live, timeout=60)
+    headers = {**JSON, "content-length": "30000000", "connection": header}
+    connection.request("POST", "/invocations", iter([b"x" * 100_000] * 300), headers)
+    response = connection.getresponse()
+    assert response.status == 413 and b"50000 bytes" in response.read()
+    if header == "keep-alive":
+        connection.request("GET", "/ping")
+        assert connection.getresponse().status == 200
+    connection.close()
 
 
 def test_a_long_header_is_not_read_to_its_end(live: tuple[str, int]) -> None:
@@ -430,7 +413,7 @@ def test_a_long_header_is_not_read_to_its_end(live: tuple[str, int]) -> None:
         ask(60_000_000)
 
 
-def test_observers_get_what_was_answered_and_cannot_fail_a_request(
+def test_an_observer_cannot_fail_a_request(
     loaded: LoadedModel, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fault(exchange: Exchange) -> None:
@@ -439,33 +422,10 @@ def test_observers_get_what_was_answered_and_cannot_fail_a_request(
     seen: list[Exchange] = []
     observers = [fault, seen.append]
     client = TestClient(serving.build(deployed(loaded, ServingSettings()), observers))
-    u, t = vectors(loaded, TEXTS)
-    asked: list[dict[str, Any]] = [
-        payload(*ROWS, texts=TEXTS),
-        payload(*ROWS, task="rank", texts=TEXTS),
-        payload(*ROWS, task="classify", labels=TEXTS, templates=["{}"]),
-        payload(*({"image": image, "text": TEXTS[0]} for image in IMAGES)),
-        payload(*ROWS, task="embed"),
-        payload(*({"text": text} for text in TEXTS), task="embed"),
-    ]
-    compared = (u @ t.T).numpy()
-    similarities = [compared] * 3 + [compared[:, 0], None, None]
-    for body, expected in zip(asked, similarities, strict=True):
-        response = client.post("/invocations", json=body)
-        assert response.status_code == 200
+    for body, status in ((payload(*ROWS, texts=TEXTS), 200), (payload(texts=TEXTS), 400)):
+        assert client.post("/invocations", json=body).status_code == status
         exchange = seen.pop()
-        assert exchange.id == response.headers["x-request-id"] and exchange.seconds > 0
-        assert (exchange.status, exchange.served.version) == (200, 3)
-        assert exchange.table is not None and exchange.answered is not None
-        assert len(exchange.table) == len(exchange.answered.output)
-        assert exchange.params == body["params"]
-        if expected is None:
-            assert exchange.answered.similarities is None
-        else:
-            assert exchange.answered.similarities == pytest.approx(expected, abs=1e-6)
-            assert exchange.answered.images == pytest.approx(u.numpy(), abs=1e-6)
-    assert client.post("/invocations", json=payload(texts=TEXTS)).status_code == 400
-    assert (seen[-1].status, seen[-1].answered) == (400, None)
+        assert exchange.status == status and (exchange.answered is None) == (status == 400)
     assert "of an observer" in caplog.text
 
 

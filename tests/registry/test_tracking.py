@@ -116,18 +116,6 @@ def test_a_copied_project_writes_beside_its_own_store(
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_artefacts_of_a_project_may_be_on_another_disk(tmp_path: Path) -> None:
-    project, disk = tmp_path / "project", tmp_path / "disk" / "artifacts"
-    project.mkdir()
-    tracking.configure(TrackingSettings(), project)
-    mlflow.create_experiment("own", disk.as_uri())
-    tracking.configure(TrackingSettings(experiment="own"), project)
-    with tracking.adopt(tracking.open_run("first", {})) as record:
-        record.document({}, "nothing.json")
-    assert list(disk.rglob("nothing.json"))
-
-
-@pytest.mark.usefixtures("elsewhere")
 def test_a_kill_while_the_database_is_built_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,17 +190,6 @@ def test_a_run_within_a_run_is_opened_once(client: mlflow.MlflowClient) -> None:
     run = client.get_run(inner)
     assert run.data.tags["mlflow.parentRunId"] == outer.run_id
     assert (run.info.status, run.data.metrics) == ("FINISHED", {"loss": 0.5})
-
-
-def test_run_of_another_experiment_is_adopted(
-    configure: Configure, client: mlflow.MlflowClient
-) -> None:
-    run_id = tracking.open_run("elsewhere", {})
-    configure("another")
-    with tracking.adopt(run_id) as record:
-        assert record.run_id == run_id
-    here = tracking.open_run("here", {})
-    assert client.get_run(here).info.experiment_id != client.get_run(run_id).info.experiment_id
 
 
 def test_params_are_flat_and_never_crash_a_resumed_run(client: mlflow.MlflowClient) -> None:

@@ -189,16 +189,6 @@ def test_scores_and_constraints_by_hand(
     assert found.penalised == value - sum(max(0, each) for each in constraints.values())
 
 
-def test_metrics_are_those_of_the_items(world: Any) -> None:
-    base = load(world.inputs.training.model)
-    scorer = Scorer(world.items, world.inputs.evaluation, ObjectiveSettings((KNOWN,)), base)
-    assert scorer.base.keys() == {PAIRS, KNOWN}
-    assert scorer(base).value == 100.0
-    # With all texts reversed, a model that was always right is always wrong.
-    base.model.text_projection.data.neg_()
-    assert scorer(base).value == 0.0
-
-
 def test_an_unknown_figure_is_refused_by_its_key(world: Any, tmp_path: Path) -> None:
     guarded = ObjectiveSettings((PAIRS,), GuardedFigures(("play/accuracy/pair",)))
     wrong = world.objective(tmp_path, settings=guarded)
