@@ -21,12 +21,14 @@ from compo_pipeline.evaluation.embed import Embedded, tokenize_texts
 from compo_pipeline.evaluation.evaluate import (
     Comparison,
     audit,
+    loaders,
     score_models,
 )
 from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ModelSettings
 
 NOTHING = TrainingRows()
 
@@ -63,6 +65,14 @@ def test_official_files_with_some_of_their_images(
     items = sum(len(subtask.items) for subtask in subtasks)
     shown = sum(item.image in here for subtask in subtasks for item in subtask.items)
     assert skipped == items - shown > 4_600
+
+
+def test_a_folder_without_a_model_is_no_control(
+    tiny_model: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tiny_model(seed=1)
+    found = loaders(ModelSettings(f"local-dir:{folder}"), tmp_path, folder, "cpu")
+    assert found.keys() == {"base", "fine_tuned"} and "no control" in caplog.text
 
 
 def test_a_random_model_stands_at_chance(tiny_model: Callable[..., Path], tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The pipeline with the image generator `diffusion`: real captions, rules, a tiny random model."""
 
-import json
-import logging
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -107,26 +105,3 @@ def test_errors_are_told_before_a_caption_is_edited(
     with pytest.raises(SettingsError, match=f"^counterfactuals.diffusion.{key}"):
         run(**{"model": str(model), **changed})
     assert not run.state.exists()
-
-
-def test_real_captions_and_images(
-    run: Run, model: Path, shared: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = json.loads(
-        (shared / "coco_mini" / "annotations" / "captions_val2017.json").read_text()
-    )
-    files = {image["id"]: image["file_name"] for image in source["images"]}
-    run.rows = [
-        Caption(
-            str(one["id"]), str(one["image_id"]), files[one["image_id"]], 1, 1,
-            (one["caption"].strip(),), "coco", "train",
-        )
-        for one in source["annotations"][:6]
-    ]  # fmt: skip
-    run.root = shared / "coco_mini" / "val2017"
-    with caplog.at_level(logging.WARNING):
-        rows = run(model=str(model))
-    texts = sum(bool(row.text) for row in rows)
-    assert texts > 6 and sum(row.state == "generated" for row in rows) == texts
-    # A token a letter: no caption leaves room among twelve.
-    assert f"{texts} of {texts} prompts fill the text encoder" in caplog.text

@@ -16,7 +16,6 @@ from PIL import Image
 from compo_pipeline.benchmarks.settings import FoilBenchmarkSettings
 from compo_pipeline.core.provenance import Site
 from compo_pipeline.core.records import Caption, Foil, View
-from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.table_files import write_rows
 from compo_pipeline.data.catalog import FolderDataset, JsonDataset
 from compo_pipeline.methods.views import from_table, single_view
@@ -125,8 +124,3 @@ def test_untrained_models_miss_what_no_negative_asks_for(
     # The recipe of generated data is an environment that is there.
     recipe = diagnoses["a"]["recipe"]["env"]
     assert f"--env={recipe}" in html and (project / "conf" / recipe).is_dir()
-
-
-def test_without_foils_there_is_no_diagnosis(catalog: Callable[..., DataCatalog]) -> None:
-    with pytest.raises(SettingsError, match=r"benchmarks\.foils\.split: no foils are used"):
-        SequentialRunner().run(register_pipelines()["diagnosis"], catalog(foils=[]))
