@@ -197,7 +197,7 @@ def test_absent_members_are_one_line_and_not_run(
     (line,) = caplog.messages
     absent = ("ARO", "VL-CheckList", "SugarCrepe++")
     assert not_run_labels(settings) == absent and all(name in line for name in absent)
-    with pytest.raises(SettingsError, match=r"benchmarks\.suite: nothing of sparcl is there"):
+    with pytest.raises(SettingsError, match=r"benchmarks\.root: nothing is there: .*ARO"):
         from_files(wanted(root=str(tmp_path / "absent"), suite="sparcl"))
     demanded = wanted(root=str(tmp_path), suite="sparcl", sets={"aro": {"optional": False}})
     with pytest.raises(SettingsError, match=r"sets\.aro: there is no folder"):

@@ -10,8 +10,7 @@ import pytest
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.language.parsing import load_once
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.pipelines.registration.nodes import list_materials
-from compo_pipeline.registry.materials import Material
+from compo_pipeline.registry.materials import Material, list_materials
 from compo_pipeline.registry.settings import Part
 
 TABLE = DataSettings(root=Path("data"), splits={}, format="table")

@@ -9,7 +9,7 @@ import yaml
 from huggingface_hub import ModelCard
 
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.registry.model_card import write_card
+from compo_pipeline.registry.registration import write_card
 from compo_pipeline.registry.settings import RegistrationSettings
 
 MANIFEST = {"data_hash": "d" * 64, "count": 1234}

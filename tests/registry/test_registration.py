@@ -27,7 +27,7 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import registration, versions
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
-from compo_pipeline.registry.materials import data_materials
+from compo_pipeline.registry.materials import Material
 from compo_pipeline.registry.reference import write_reference
 from compo_pipeline.registry.registration import (
     Registered,
@@ -43,7 +43,7 @@ SETTINGS = RegistrationSettings()
 RUN = {"method": "clic", "variant": "default", "seed": 7}
 MANIFEST: dict[str, Any] = {"data_hash": "d" * 64, "count": 3, "files": {}}
 DATA = DataSettings(root=Path("data"), format="table", splits={})
-MATERIALS = [*data_materials("toy", DATA, MANIFEST)]
+MATERIALS = [Material("captions", "captions", "toy")]
 
 
 @pytest.fixture(scope="module")

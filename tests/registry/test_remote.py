@@ -26,7 +26,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.evidence import Evidence, write_evidence
 from compo_pipeline.registry.gate import fingerprint
-from compo_pipeline.registry.materials import data_materials
+from compo_pipeline.registry.materials import Material
 from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
 from compo_pipeline.registry.reference import write_reference
 from compo_pipeline.registry.registration import (
@@ -43,7 +43,7 @@ SCRIPT = Path(__file__).with_name("promoting.py")
 RUN = {"method": "clic", "variant": "default", "seed": 0}
 MANIFEST: dict[str, Any] = {"data_hash": "d" * 64, "count": 3, "files": {}}
 DATA = DataSettings(root=Path("data"), format="table", splits={})
-MATERIALS = [*data_materials("toy", DATA, MANIFEST)]
+MATERIALS = [Material("captions", "captions", "toy")]
 PROMOTING = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 SETTINGS = PROMOTING.SETTINGS
 CLEAN = PROMOTING.CLEAN

@@ -12,7 +12,7 @@ from PIL import Image
 
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.registry.model import ImageTextModel
-from compo_pipeline.registry.model_card import write_card
+from compo_pipeline.registry.registration import write_card
 from compo_pipeline.registry.settings import RegistrationSettings
 from compo_scenes import scenes_base
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -130,26 +131,15 @@ class Record(NamedTuple):
         for key in keys:
             value = self.get(key)
             try:
-                edges.append(_parse_pixels(value))
-            except (TypeError, ValueError) as error:
-                raise SettingsError(
-                    f"{self.where}: expected '{key}', pixels, got {shown(value)}"
-                ) from error
+                pixels = math.nan if isinstance(value, bool) else float(value)
+            except (TypeError, ValueError, OverflowError):
+                pixels = math.nan
+            if not abs(pixels) < _MOST_PIXELS:
+                raise SettingsError(f"{self.where}: expected '{key}', pixels, got {shown(value)}")
+            edges.append(pixels)
         x, y, width, height = edges
         left, top = round(x), round(y)
         return crop_name(image, left, top, round(x + width) - left, round(y + height) - top)
-
-
-def _parse_pixels(value: Any) -> float:
-    """Parse a number of pixels, which may be a text or a fraction.
-
-    Raises:
-        ValueError, TypeError: it is none, or more than any image has.
-    """
-    pixels = float(value)
-    if isinstance(value, bool) or not abs(pixels) < _MOST_PIXELS:
-        raise ValueError
-    return pixels
 
 
 def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:

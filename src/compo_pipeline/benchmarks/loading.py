@@ -50,11 +50,6 @@ class BenchmarkFolders(NamedTuple):
         """Whether the benchmark is optional and its folder of annotation files is absent."""
         return bool(self.files.optional) and not self.exists
 
-    def items_of(self, subtask: Subtask) -> int | None:
-        """Configured number of items to score of a subtask; None for all."""
-        items = self.files.items
-        return items.get(subtask.name) if isinstance(items, Mapping) else items
-
 
 def with_yaml_key(message: str, key: str) -> str:
     """An error message in which the key `benchmarks` is replaced by another YAML key."""
@@ -106,16 +101,12 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
     chosen = enabled_folders(settings)
     if absent := [place for place in chosen if place.is_left_out]:
         folders = ", ".join(f"{place.benchmark.label} ({place.root})" for place in absent)
-        if settings.suite is not None and len(absent) == len(chosen):
+        wrong_root = settings.root is not None and not Path(settings.root).is_dir()
+        if len(absent) == len(chosen) and (wrong_root or settings.suite is not None):
             raise SettingsError(
-                f"benchmarks.suite: nothing of {settings.suite} is there: {folders}. "
-                "`compo-pipeline benchmarks` says where its files are from; where there are none, "
+                f"benchmarks.{'root' if wrong_root else 'suite'}: nothing is there: {folders}. "
+                "`compo-pipeline benchmarks` says where the files are from; where there are none, "
                 "benchmarks.root=null"
-            )
-        if len(absent) == len(chosen) and settings.root and not Path(settings.root).is_dir():
-            raise SettingsError(
-                f"benchmarks.root: there is no folder {absent[0].root}, nor one of another "
-                "benchmark; where there are none, benchmarks.root=null"
             )
         log.warning("Not run, as there is no such folder: %s.", folders)
     return [
@@ -222,7 +213,9 @@ def _check_items(name: str, settings: BenchmarksSettings, subtasks: Iterable[Sub
 
 def _limit_items(subtask: Subtask, place: BenchmarkFolders) -> Subtask:
     """The subtask cut to the configured number of items; notes deviations from the official run."""
-    count, official = place.items_of(subtask), place.benchmark.official_items
+    count, official = place.files.items, place.benchmark.official_items
+    if isinstance(count, Mapping):
+        count = count.get(subtask.name)
     if count is None:
         return subtask
     if official is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import entry_points, metadata
 from typing import Any, NamedTuple
 
@@ -14,6 +14,8 @@ from compo_pipeline.generation.counterfactuals.settings import (
     CounterfactualSettings,
 )
 from compo_pipeline.generation.recaption.settings import RecaptionSettings
+from compo_pipeline.language.parsing import load_once
+from compo_pipeline.methods.registry import find
 from compo_pipeline.models.settings import BASES, ModelSettings
 
 UNKNOWN = "unknown"
@@ -48,49 +50,42 @@ class Material(NamedTuple):
         return self._replace(licence=licences.get(self.part) or self.licence)
 
 
-def data_materials(
-    dataset: str, data: DataSettings, manifest: Mapping[str, Any]
-) -> Iterator[Material]:
-    """Yield the training captions and the training images."""
-    licence = _plugin_licence(GENERATORS.group, data.format)
-    images = manifest["count"] - len(manifest["files"])
-    yield Material("captions", "captions", dataset, licence=licence)
-    yield Material("images", f"images ({images:,})", dataset, licence=licence)
-
-
-def base_material(model: ModelSettings) -> Material:
-    """The base model, with the licence of its package or of its pretrained tag."""
+def list_materials(
+    manifest: Mapping[str, Any],
+    model: ModelSettings,
+    dataset: str,
+    data: DataSettings,
+    method: str,
+    language_model: str,
+    recaption: RecaptionSettings,
+    counterfactuals: CounterfactualSettings,
+) -> list[Material]:
+    """Base model, data sets, and models that prepared the data, each with its licence."""
     tag = model.pretrained or ""
     stated = (licence for start, licence in _OF_TAGS.items() if tag.startswith(start))
     licence = _plugin_licence(BASES.group, model.name) or next(stated, None)
-    return Material("base", "base model", model.name, tag, licence)
-
-
-def parser_material(meta: Mapping[str, Any]) -> Material:
-    """The spaCy pipeline that parses captions, from its `meta` mapping."""
+    found = [Material("base", "base model", model.name, tag, licence)]
+    licence = _plugin_licence(GENERATORS.group, data.format)
+    images = f"images ({manifest['count'] - len(manifest['files']):,})"
+    found.append(Material("captions", "captions", dataset, licence=licence))
+    found.append(Material("images", images, dataset, licence=licence))
+    if recaption.captioner is not None:
+        name = _model_name(recaption.captioner, recaption)
+        found.append(Material("captioner", "captions by a model", name))
+    meta = load_once(language_model).meta
     name, version, licence = (str(meta.get(key, "")) for key in ("name", "version", "license"))
-    return Material("parser", "parser", name, version, licence or None)
-
-
-def captioner_material(settings: RecaptionSettings) -> Iterator[Material]:
-    """Yield the captioning model, if one is configured."""
-    if settings.captioner is not None:
-        yield Material(
-            "captioner", "captions by a model", _model_name(settings.captioner, settings)
-        )
-
-
-def counterfactual_materials(settings: CounterfactualSettings) -> Iterator[Material]:
-    """Yield the configured caption editor and image generator."""
-    editor, generator = settings.caption_editor, settings.image_generator
+    found.append(Material("parser", "parser", name, version, licence or None))
+    editor, generator = counterfactuals.caption_editor, counterfactuals.image_generator
     for part, label, chosen, group in (
         ("caption_editor", "edits of captions", editor, EDITOR_GROUP),
         ("image_generator", "images of edits", generator, GENERATOR_GROUP),
     ):
-        if chosen is not None:
+        if chosen is not None and find(method).counterfactuals:
             own = chosen == _RULES
             licence = _licence_of(_PACKAGE) if own else _plugin_licence(group, chosen)
-            yield Material(part, label, _model_name(chosen, settings), licence=licence)
+            name = _model_name(chosen, counterfactuals)
+            found.append(Material(part, label, name, licence=licence))
+    return found
 
 
 def _model_name(chosen: str, settings: Any) -> str:

@@ -7,7 +7,7 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +15,8 @@ from typing import Any
 
 import mlflow
 import pandas as pd
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
@@ -30,7 +32,9 @@ from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.comparison import FINE_TUNED, run_metrics
 from compo_pipeline.evaluation.conclusions import headline
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.roles import ROLE_LABELS, absent_roles
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.methods import registry as methods
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
@@ -38,8 +42,7 @@ from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.registry import versions
 from compo_pipeline.registry.evidence import MODELS, Evidence, read_evidence, write_evidence
 from compo_pipeline.registry.lineage import FILES_TAG, file_digests, files_digest, write_lineage
-from compo_pipeline.registry.materials import Material
-from compo_pipeline.registry.model_card import CARD, write_card
+from compo_pipeline.registry.materials import UNKNOWN, Material
 from compo_pipeline.registry.reference import reference_rows, write_reference
 from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.settings import (
@@ -63,6 +66,7 @@ from compo_pipeline.registry.verification import (
 RUN_TAGS = ("dataset", "method", "variant", "seed")
 # Version of the exported folder's files and of compo.json, for readers of registered folders.
 EXPORT_FORMAT = 5
+CARD = "README.md"
 # Name of the exported folder among the logged model's artefacts.
 ARTEFACT = "model"
 # Packages that the served code imports. MLflow's own inference would load the model in a new
@@ -166,6 +170,89 @@ def write_measured(
     write_evidence(folder, Evidence.from_comparison(comparison, selecting), rows, items)
     exported = load(folder).to(choose_device(evaluation.device, key="evaluation.device"))
     write_reference(folder, exported, captions, root, MOST_REFERENCE_ROWS, evaluation)
+
+
+def write_card(
+    folder: Path,
+    settings: RegistrationSettings,
+    manifest: Mapping[str, Any],
+    materials: Sequence[Material],
+    comparison: Comparison,
+    run_id: str,
+    waive: Collection[Role] = (),
+) -> Path:
+    """Write the model card of an exported folder, with a header that Hugging Face's hub reads.
+
+    Args:
+        folder: of the export; its record holds the training's settings.
+        settings: name and licence.
+        manifest: of the data.
+        materials: of the version, for its table of licences.
+        comparison: result of the run's evaluation.
+        run_id: of the run.
+        waive: roles without which the version may pass its gate (`promotion.waive`).
+    """
+    record = read_record(folder)
+    training = record.get("training", {})
+    fingerprint = training.get("fingerprint", {})
+    recipe = ("objective", "training", "seed", "views")
+    environment = Environment(
+        loader=PackageLoader("compo_pipeline.registry"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    card = environment.get_template("model_card.md").render(
+        name=settings.name,
+        method=methods.label(record["method"]),
+        record=record,
+        training=training,
+        compute=training.get("compute"),
+        manifest=manifest,
+        comparison=comparison,
+        titles=comparison.benchmarks,
+        run_id=run_id,
+        license=settings.licence,
+        materials=materials,
+        unknown=UNKNOWN,
+        training_rows=record.get("rows"),
+        rows=[row for row in comparison.rows if row.headline],
+        limits=list(_limits(comparison, waive)),
+        settings=yaml.safe_dump(
+            {key: fingerprint[key] for key in recipe if key in fingerprint}, sort_keys=False
+        ),
+    )
+    (folder / CARD).write_text(card, encoding="utf-8")
+    return folder / CARD
+
+
+def _limits(comparison: Comparison, waive: Collection[Role]) -> Iterator[str]:
+    """Yield sentences about unmeasured roles, metrics below the base or at chance, and overlaps."""
+    for role in absent_roles(row.benchmark for row in comparison.rows):
+        waived = " The promotion gate waives it (promotion.waive)." if role in waive else ""
+        yield f"{ROLE_LABELS[role]} was not measured.{waived}"
+    below = [row.label for row in comparison.rows if row.difference.significance == "below"]
+    if below:
+        yield f"Significantly worse than its base: {', '.join(below)}."
+    guessed = [
+        row.label
+        for row in comparison.rows
+        if row.chance is not None and row.estimate.low <= row.chance
+    ]
+    if guessed:
+        yield f"Not significantly better than guessing: {', '.join(guessed)}."
+    for line in comparison.left_out:
+        yield f"{line}."
+    for overlap in comparison.overlaps:
+        if overlap.same_bytes or overlap.same_caption:
+            yield (
+                f"Trained on {overlap.same_bytes:,} of {overlap.images:,} images and on "
+                f"{overlap.same_caption:,} of {overlap.captions:,} captions of "
+                f"{comparison.benchmarks.get(overlap.benchmark, overlap.benchmark)} "
+                f"{overlap.subtask}."
+            )
+    yield "A cosine ranks captions; it is not a probability. Only the figures above were measured."
 
 
 def register(

@@ -13,43 +13,13 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.core.records import Caption, Score, ScoredItem
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.tables import Table
-from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.generation.recaption.settings import RecaptionSettings
-from compo_pipeline.language.parsing import load_once
-from compo_pipeline.methods.registry import find
-from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import runs as tracking
-from compo_pipeline.registry.materials import (
-    Material,
-    base_material,
-    captioner_material,
-    counterfactual_materials,
-    data_materials,
-    parser_material,
-)
+from compo_pipeline.registry.materials import Material
 from compo_pipeline.registry.registration import export_with_card, register, write_measured
 from compo_pipeline.registry.settings import RegistrationSettings
 from compo_pipeline.tuning import selection
-
-
-def list_materials(
-    manifest: Mapping[str, Any],
-    model: ModelSettings,
-    dataset: str,
-    data: DataSettings,
-    method: str,
-    language_model: str,
-    recaption: RecaptionSettings,
-    counterfactuals: CounterfactualSettings,
-) -> list[Material]:
-    """Base model, datasets, and models that prepared the data, each with its licence."""
-    prepared = [*captioner_material(recaption), parser_material(load_once(language_model).meta)]
-    if find(method).counterfactuals:
-        prepared += counterfactual_materials(counterfactuals)
-    return [base_material(model), *data_materials(dataset, data, manifest), *prepared]
 
 
 def export_checkpoint(
