@@ -293,7 +293,7 @@ def train_(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     from kedro.framework.session import KedroSession
     from kedro.runner import SequentialRunner
 
-    from compo_pipeline.core.remote_settings import refresh_all
+    from compo_pipeline.core.remote import refresh_all
     from compo_pipeline.core.settings import plain
     from compo_pipeline.methods.registry import build
     from compo_pipeline.training.launch import train_together

@@ -17,7 +17,7 @@ from kedro.io import DataCatalog
 from pydantic import TypeAdapter, ValidationError
 
 from compo_pipeline.core.provenance import CommandOptions
-from compo_pipeline.core.remote_settings import refresh_all
+from compo_pipeline.core.remote import refresh_all
 from compo_pipeline.core.settings import SettingsError, field_names
 from compo_pipeline.project.problems import MissingInput, check_inputs, check_resources
 from compo_pipeline.project.settings import (

@@ -22,7 +22,6 @@ from safetensors.torch import load_file
 from tests.training.states import steps_done
 
 from compo_pipeline.core import remote
-from compo_pipeline.core import remote_settings as urls
 from compo_pipeline.core.records import Caption, to_table
 from compo_pipeline.data.images.decoding import ImageError
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
@@ -464,6 +463,10 @@ def test_a_training_whose_storage_fails_ends_soon_and_resumes(
     stored = replace(local, root=mirror, resume=tmp_path / "stored")
     endpoint, began = os.environ["AWS_ENDPOINT_URL"], 0.0
 
+    def reach(url: str) -> None:
+        credentials = {"s3": {"endpoint_url": url}}
+        remote.configure({"root": "s3://bucket/set"}, remote.RemoteSettings(), credentials)
+
     def fail(step: int, _: LoadedModel) -> None:
         nonlocal began
         if step == 2:
@@ -471,7 +474,7 @@ def test_a_training_whose_storage_fails_ends_soon_and_resumes(
             if error is FileNotFoundError:
                 bucket.remove("set/0.tar")
             else:
-                urls._set_options("s3", {"s3": {"endpoint_url": "http://127.0.0.1:1"}})
+                reach("http://127.0.0.1:1")
             began = time.monotonic()
 
     folder = tmp_path / "checkpoint"
@@ -479,7 +482,7 @@ def test_a_training_whose_storage_fails_ends_soon_and_resumes(
         train(stored, Job(CLIC, "clic", folder), lambda _: None, fail)
     assert time.monotonic() - began < 60
     bucket.put({"set/0.tar": shard.getvalue()})
-    urls._set_options("s3", {"s3": {"endpoint_url": endpoint}})
+    reach(endpoint)
     assert steps_done(stored, CLIC, "clic") == 2
     train(stored, Job(CLIC, "clic", folder), lambda _: None)
     train(local, Job(CLIC, "clic", tmp_path / "whole"), lambda _: None)

@@ -28,7 +28,7 @@ import numpy as np
 from compo_pipeline.core.files import size_and_time
 from compo_pipeline.core.parquet import parquet_file
 from compo_pipeline.core.remote import open_file
-from compo_pipeline.core.untrusted import holds_images, path_below, shown
+from compo_pipeline.core.untrusted import holds_images, shown
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -146,15 +146,6 @@ def split_member(name: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (name, "")
 
 
-def is_there(root: Path, name: str) -> bool:
-    """Whether an image is a file below a root, or in an archive there."""
-    try:
-        path, (archive, member) = path_below(root, name), split_member(name)
-        return path.is_file() or (bool(member) and member in scan(root / archive).members)
-    except (OSError, ValueError):
-        return False
-
-
 def scan(path: Path) -> Archive:
     """List the members of a tar archive or Parquet file; an unchanged file is scanned once.
 
@@ -245,19 +236,22 @@ def _scan_parquet(path: Path, size: int, version: int) -> Archive:
 
 
 def read(path: Path, member: str) -> bytes:
-    """Read the bytes of an archive's member; fewer bytes than its size if the archive is cut off.
+    """Read the bytes of an archive's member.
 
     Raises:
         KeyError: there is no such file in it.
         OSError: the archive cannot be read.
-        ValueError: it is no such archive.
+        ValueError: it is no such archive, or ends before the member does.
     """
     if path.suffix == _PARQUET:
         return _read_cell(path, member).content
     place, size = scan(path).members[member]
     with open_file(path) as file:
         file.seek(place)
-        return file.read(size)
+        content = file.read(size)
+    if len(content) < size:
+        raise ValueError(f"{member}: the archive ends before it does")
+    return content
 
 
 def source_name(path: Path, member: str) -> str:

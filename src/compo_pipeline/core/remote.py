@@ -11,27 +11,40 @@ size, the least recently used of these files are removed.
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from compo_pipeline.core.files import atomic_file, size_and_time
 from compo_pipeline.core.seeding import digest
-from compo_pipeline.core.settings import PlainError, masked, pip_install
+from compo_pipeline.core.settings import (
+    PlainError,
+    SettingsError,
+    leaves,
+    masked,
+    pip_install,
+    settings,
+    with_values,
+)
 
+_FOLDERS = ("root", "images")  # names of settings that may be URLs
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://[^/].*")
-_MIRROR = re.compile(r"((?:.*?/)?)([a-z][a-z0-9+.-]+):/(.+)")
+_UNFIT = re.compile(r"//[^/]*:.*@|\?|/\.\.(/|$)")  # a password, a query, or a parent folder
+_MIRROR = re.compile(r"((?:.*?/)?)([a-z][a-z0-9+.-]+):/([^/].*)")
 # What tells one version of an object from another, by the names of fsspec's file systems.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", "created")
-LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
+_LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # by the URL's protocol
-_LONGEST = 255  # bytes of a file's name
-_CONTENTS = ".contents"
+# Of S3: s3fs itself tries five times, so a server that never answers takes three minutes.
+_BOUNDED = {"connect_timeout": 10, "read_timeout": 15, "retries": {"total_max_attempts": 2}}
 
 _free: dict[Path, int] = {}  # bytes that this process may add to a cache before it looks again
 
@@ -47,6 +60,16 @@ class RemoteError(PlainError):
         super().__init__(" ".join(own.split()))
 
 
+@settings
+class RemoteSettings:
+    """Settings of object storage (YAML key `remote`)."""
+
+    cache: Path = Path("data/remote")
+    """Local folder for copies of the objects that are read."""
+    cache_gb: Annotated[float, Field(gt=0, le=10**6)] = 50
+    """Its size in 10^9 bytes; the least recently used copies are removed."""
+
+
 def is_url(value: Any) -> bool:
     """Whether the value of a setting is the URL of object storage, such as `s3://bucket/folder`."""
     return isinstance(value, str) and _URL.fullmatch(value) is not None
@@ -58,11 +81,71 @@ def mirror(url: str, cache: Path) -> Path:
     return cache / f"{protocol}:" / place
 
 
-def cache_and_url(path: Path) -> tuple[Path, str] | None:
+def cache_and_url(path: Path | str) -> tuple[Path, str] | None:
     """Cache folder and URL that a path in a mirror folder stands for; None for other paths."""
-    text = str(path)
-    found = _MIRROR.fullmatch(text) if ":/" in text else None
+    found = _MIRROR.fullmatch(text) if ":/" in (text := str(path)) else None
     return (Path(found[1]), f"{found[2]}://{found[3]}") if found else None
+
+
+def configure(
+    parameters: Mapping[str, Any], remote: RemoteSettings, credentials: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The parameters with URLs replaced by mirror folders; sets up access for this process.
+
+    Args:
+        parameters: the project's.
+        remote: the settings of its key `remote`.
+        credentials: options of fsspec's file systems by protocol, of conf/*/credentials.yml.
+
+    Raises:
+        SettingsError: a URL holds a password, a query or "..".
+    """
+    os.environ[_LIMIT] = str(int(remote.cache_gb * 10**9))
+    folders = (each for each in leaves(parameters) if each[0].rpartition(".")[2] in _FOLDERS)
+    urls = {key: value for key, value in folders if is_url(value)}
+    # Some URLs are made of others: the error names the shortest, which was given.
+    for key, url in sorted(urls.items(), key=lambda each: len(each[1])):
+        if _UNFIT.search(url):
+            raise SettingsError(
+                f"{key}: expected a URL without password, query and '..', got {url}; credentials "
+                "belong into the environment or a credentials.yml"
+            )
+        from fsspec.config import conf
+
+        protocol = url.partition("://")[0]
+        bounded = {"config_kwargs": _BOUNDED} if protocol == "s3" else {}
+        conf[protocol] = {**bounded, **conf.get(protocol, {}), **credentials.get(protocol, {})}
+        # This process's child processes read it.
+        os.environ[f"FSSPEC_{protocol.upper()}"] = json.dumps(conf[protocol])
+    mirrors = {key: str(mirror(url, remote.cache)) for key, url in urls.items()}
+    return with_values(parameters, mirrors)
+
+
+def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
+    """List the objects at all URLs that a pipeline reads.
+
+    Args:
+        parameters: the project's, after `configure`.
+        read: names of those that the pipeline reads.
+
+    Raises:
+        SettingsError: one of them is missing or cannot be reached; names its key.
+    """
+    keys: dict[Path, str] = {}
+    for key, value in leaves(parameters):
+        is_read = any(f"{key}.".startswith(f"{each}.") for each in read)
+        if is_read and key.rpartition(".")[2] in _FOLDERS and cache_and_url(value):
+            keys.setdefault(Path(value), key)
+    listed: set[Path] = set()
+    for folder in sorted(keys, key=lambda each: len(each.parts)):  # those that hold others first
+        if listed.isdisjoint(folder.parents):
+            listed.add(folder)
+            try:
+                refresh(folder)
+            except RemoteError as error:
+                raise SettingsError(f"{keys[folder]}: {error.message}") from None
+            except OSError as error:
+                raise SettingsError(f"{keys[folder]}: {error.filename}: {error.strerror}") from None
 
 
 def refresh(folder: Path) -> None:
@@ -78,46 +161,35 @@ def refresh(folder: Path) -> None:
     assert located is not None, f"{folder} is no mirror"
     cache, url = located
     with filesystem(url) as (files, root):
-        infos = files.find(root, detail=True)
+        found = files.find(root, detail=True)
         files.invalidate_cache()
-    objects = {
-        name.removeprefix(root).removeprefix("/"): info
-        for name, info in infos.items()
-        if info["type"] == "file" and not name.endswith("/")
-    }
+    objects = {name.removeprefix(root).removeprefix("/"): info for name, info in found.items()}
     if not objects:
         raise FileNotFoundError(errno.ENOENT, "there is no object below this URL", masked(url))
     if any(info["size"] is None for info in objects.values()):
         raise RemoteError(f"{url}: this storage lists no sizes")
     log.info("%s: %d objects", masked(url), len(objects))
     folders = {str(parent) for name in objects for parent in PurePosixPath(name).parents}
-    unusable = {name for name in objects if name in folders or not _is_file_name(name)}
-    if unusable:
+    names = {name for name in objects if name not in folders and _is_file_name(name)}
+    if others := objects.keys() - names:
         text = "%s: %d objects have names that no file can have, such as %r: they are left out"
-        log.warning(text, masked(url), len(unusable), min(unusable))
+        log.warning(text, masked(url), len(others), min(others))
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / ".lock"):
-        _remove_unlisted(folder, objects.keys() - unusable)
-        for name in objects.keys() - unusable:
+        for path in sorted(folder.rglob("*"), reverse=True):  # what a folder holds comes first
+            if path.is_dir():
+                with suppress(OSError):  # not empty
+                    path.rmdir()
+            elif path.relative_to(folder).as_posix() not in names:
+                path.unlink()
+        for name in names:
             _add_placeholder(folder / name, objects[name]["size"], version_of(objects[name]))
 
 
 def _is_file_name(key: str) -> bool:
-    parts = key.split("/")
-    return (
-        not {"", ".", ".."} & set(parts) and len(max(map(os.fsencode, parts), key=len)) <= _LONGEST
+    return all(
+        0 < len(os.fsencode(part)) < 256 and part not in (".", "..") for part in key.split("/")
     )
-
-
-def _remove_unlisted(folder: Path, names: Collection[str]) -> None:
-    """Remove a mirror's files that are not among the given names, and empty folders."""
-    for place, _, files in os.walk(folder, topdown=False):
-        for file in files:
-            path = Path(place, file)
-            if str(path.relative_to(folder)) not in names:
-                path.unlink()
-        with suppress(OSError):  # not empty
-            Path(place).rmdir()
 
 
 def _add_placeholder(path: Path, size: int, version: int) -> None:
@@ -148,7 +220,7 @@ def open_file(path: Path) -> BufferedReader:
         return path.open("rb")
     cache, url = located
     listed = size_and_time(path)
-    content = cache / _CONTENTS / f"{digest(url, *listed):016x}"
+    content = cache / ".contents" / f"{digest(url, *listed):016x}"
     while True:  # another process may remove what was downloaded
         with suppress(FileNotFoundError):
             file = content.open("rb")
@@ -185,7 +257,7 @@ def _make_room(contents: Path, size: int) -> None:
 
     Each process looks again after a thirtieth of the limit, so several may exceed it by as much.
     """
-    limit = int(os.environ.get(LIMIT, 50 * 10**9))
+    limit = int(os.environ.get(_LIMIT, 50 * 10**9))
     if size > limit:
         raise RemoteError(
             f"remote.cache_gb: expected at least {size / 10**9:.3g}, the size of an object, got "
@@ -197,13 +269,12 @@ def _make_room(contents: Path, size: int) -> None:
         held = []
         for file in contents.glob("[!.]*"):
             with suppress(FileNotFoundError):
-                status = file.stat()
-                held.append((status.st_mtime_ns, status.st_size, file))
-        surplus = sum(bytes_ for _, bytes_, _ in held) + free - limit
-        for _, bytes_, file in sorted(held):
+                held.append((file.stat().st_mtime_ns, file.stat().st_size, file))
+        surplus = sum(each[1] for each in held) + free - limit
+        for _, removed, file in sorted(held):
             if surplus > 0:
                 file.unlink(missing_ok=True)
-                surplus -= bytes_
+                surplus -= removed
     _free[contents] = free - size
 
 
@@ -224,9 +295,8 @@ def filesystem(url: str) -> Iterator[tuple[Any, str]]:
         raise FileNotFoundError(errno.ENOENT, reason, masked(url)) from error
     except PlainError:
         raise
-    except ImportError as error:
-        extra = _EXTRAS.get(url.partition("://")[0])
-        raise RemoteError(f"{url}: {pip_install(extra) if extra else error}") from error
     except Exception as error:
         # Each storage has errors of its own: of connections, credentials, packages, bad names.
-        raise RemoteError(f"{url}: {error} ({type(error).__name__})") from error
+        extra = _EXTRAS.get(url.partition("://")[0]) if isinstance(error, ImportError) else None
+        reason = pip_install(extra) if extra else f"{error} ({type(error).__name__})"
+        raise RemoteError(f"{url}: {reason}") from error

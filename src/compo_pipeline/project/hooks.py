@@ -22,8 +22,7 @@ from rich.text import Text
 from compo_pipeline.core import next_steps
 from compo_pipeline.core.console import terminal
 from compo_pipeline.core.files import DamagedFileError, DiskFullError, causes, is_full_disk
-from compo_pipeline.core.remote import RemoteError
-from compo_pipeline.core.remote_settings import refresh_all
+from compo_pipeline.core.remote import RemoteError, refresh_all
 from compo_pipeline.core.settings import PlainError, SettingsError, plain, replaced
 from compo_pipeline.project.settings import (
     check_settings,

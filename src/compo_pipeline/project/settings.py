@@ -21,8 +21,8 @@ from compo_pipeline.core.engines import PrepareSettings
 from compo_pipeline.core.places import Paths, paths_of
 from compo_pipeline.core.plugins import named_fields, plugin_fields
 from compo_pipeline.core.provenance import CommandOptions, Site
-from compo_pipeline.core.remote_settings import RemoteSettings
-from compo_pipeline.core.remote_settings import configure as configure_remote
+from compo_pipeline.core.remote import RemoteSettings
+from compo_pipeline.core.remote import configure as configure_remote
 from compo_pipeline.core.settings import (
     SPEED,
     Name,

@@ -111,7 +111,7 @@ def _json_fields(data: DataSettings, path: Path, members: Mapping[str, str]) -> 
     else:
         wanted = bool(columns.caption or columns.id or _TEXT not in members)
     if _JSON in members and wanted:
-        values = parse_json(_read_member(path, members[_JSON]))
+        values = parse_json(archives.read(path, members[_JSON]))
         if not isinstance(values, dict):
             raise ValueError(f"{members[_JSON]}: {shown(values)}, expected an object")
     if columns.id and values.get(columns.id) is None:
@@ -130,18 +130,10 @@ def _sample_caption(
     field = data.columns.caption or _CAPTION
     ending = _TEXT if data.columns.caption is None else field.lower()
     if ending in members:
-        return _read_member(path, members[ending]).decode("utf-8", "surrogateescape").strip()
+        return archives.read(path, members[ending]).decode("utf-8", "surrogateescape").strip()
     if field not in values:
         raise ValueError(
             f"no caption: its members end in {listed(members)}, expected txt, or json with the "
             f"field {field}; data.columns.caption names another field or ending"
         )
     return values[field]
-
-
-def _read_member(path: Path, member: str) -> bytes:
-    """Read the bytes of a tar member; raise an error if the archive is cut off before its end."""
-    content = archives.read(path, member)
-    if len(content) < archives.scan(path).members[member][1]:
-        raise ValueError(f"{member}: the archive ends before it does")
-    return content
