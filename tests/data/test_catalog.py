@@ -2,7 +2,6 @@
 
 import random
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -14,7 +13,6 @@ from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.table_files import stream_rows
 from compo_pipeline.data.catalog import (
     FolderDataset,
-    FrameDataset,
     JsonDataset,
     PageDataset,
     RowsDataset,
@@ -87,21 +85,12 @@ def test_equal_rows_give_equal_bytes_and_no_flipped_bit_gives_other_rows(tmp_pat
                 assert "t.parquet is damaged" in str(error)
 
 
-def test_a_frame_comes_back_without_its_index(tmp_path):
-    dataset = FrameDataset(filepath=str(tmp_path / "t.csv"))
-    frame = pd.DataFrame({"step": [1, 2], "loss": [0.5, float("nan")]}, index=[7, 8])
-    dataset.save(frame)
-    pd.testing.assert_frame_equal(dataset.load(), frame.reset_index(drop=True))
-    assert dataset.preview(1) == {"index": [0], "columns": ["step", "loss"], "data": [[1, 0.5]]}
-
-
-@pytest.mark.parametrize("kind", [JsonDataset, FrameDataset])
-def test_a_text_file_that_cannot_be_read_is_named(tmp_path, kind):
+def test_a_json_file_that_cannot_be_read_is_named(tmp_path):
     path = tmp_path / "value"
     for content in (b"", b'"a\xff', b'a\n1,"2'):
         path.write_bytes(content)
         with pytest.raises(DatasetError, match="value is damaged"):
-            kind(filepath=str(path)).load()
+            JsonDataset(filepath=str(path)).load()
 
 
 def test_interrupted_save_keeps_the_old_table_and_leaves_no_rubbish(tmp_path):

@@ -10,7 +10,7 @@ import yaml
 
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.core.settings import SettingsError, parse, plain
-from compo_pipeline.data.readers import locate, read, read_source
+from compo_pipeline.data.readers import Records, locate, read
 from compo_pipeline.data.readers.record import RawCaption, SourceError
 from compo_pipeline.data.settings import DataSettings
 
@@ -125,7 +125,7 @@ def test_settings_that_cannot_be_used(values: dict[str, Any], message: str) -> N
 
 def test_records_have_ids_and_paths_of_their_source(root: Path) -> None:
     data = settings(root, sources=SOURCES)
-    good, outside, bad = read_source(data, "web")
+    good, outside, bad = Records(data, "web")
     assert good == RawCaption(
         *("web/train-0", "web/train-images/0.jpg", "two/images/0.jpg", ("A cup.",), (), "train"),
         source="web",
@@ -150,4 +150,4 @@ def test_all_sources_are_located(root: Path) -> None:
 def test_a_source_without_a_row_is_named(root: Path) -> None:
     table(root / "two" / "rows.csv")
     with pytest.raises(SourceError, match=r"^data.sources.web.splits.train: .*holds no record$"):
-        list(read_source(settings(root, sources=SOURCES), "web"))
+        list(Records(settings(root, sources=SOURCES), "web"))

@@ -1,7 +1,7 @@
-"""Kedro datasets of the catalog: tables of row types, data frames, JSON, folders, pages.
+"""Kedro datasets of the catalog: tables of row types, JSON, folders, pages.
 
-All files are written atomically: kedro-datasets writes in place, and an interrupted run would leave
-half a file that the next one reads.
+Their files are written atomically: kedro-datasets writes in place, and an interrupted run would
+leave half a file that the next one reads.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from kedro.utils import load_obj
 
 from compo_pipeline.core import records, untrusted
 from compo_pipeline.core.files import (
-    DamagedFileError,
     FolderWriter,
-    atomic_file,
     atomic_folder,
     read_json,
     record_json,
@@ -32,8 +30,6 @@ from compo_pipeline.core.table_files import write_rows
 from compo_pipeline.core.tables import Table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     # Kedro-Viz recognises a preview by the name of its return type.
     from kedro_datasets._typing import HTMLPreview, JSONPreview, TablePreview
 
@@ -139,33 +135,6 @@ class ReceivedJsonDataset(JsonDataset):
     def _exists(self) -> bool:
         """True, as a missing file is read as an empty object."""
         return True
-
-
-class FrameDataset(_PathDataset):
-    """Kedro dataset of a pandas DataFrame without index, in CSV."""
-
-    def load(self) -> pd.DataFrame:
-        """Read the DataFrame from the CSV file.
-
-        Raises:
-            DatasetError: there is no such file, or it is damaged.
-        """
-        import pandas as pd
-
-        try:
-            frame: pd.DataFrame = pd.read_csv(self._filepath)
-        except ValueError as error:
-            raise DamagedFileError(self._filepath, f"it is no CSV ({error})") from error
-        return frame
-
-    def save(self, data: pd.DataFrame) -> None:
-        """Write the DataFrame to the CSV file."""
-        with atomic_file(self._filepath) as temporary:
-            data.to_csv(temporary, index=False)
-
-    def preview(self, nrows: int = 10) -> TablePreview:
-        """First rows of the DataFrame, for `kedro viz`."""
-        return dict(self.load().head(nrows).to_dict(orient="split"))
 
 
 class RowsDataset(_PathDataset):

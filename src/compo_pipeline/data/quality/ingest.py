@@ -155,19 +155,20 @@ def _with_shared_images(
 
     The id is that of the image's first row; the counts are by the names of the sources.
     """
+    import pandas as pd
     import pyarrow as pa
 
-    content, owners = codes(facts.column("image_hash")).astype(np.int64), rows.codes("source")
-    readable = np.asarray(facts.column("decode_error").is_null())
+    columns = {"content": codes(facts.column("image_hash")), "source": rows.codes("source")}
+    frame = pd.DataFrame(columns)[np.asarray(facts.column("decode_error").is_null())]
+    shared = frame[frame.groupby("content")["source"].transform("nunique") > 1]
+    first = shared.index.to_series().groupby(shared["content"]).transform("first")
+    places = np.arange(len(rows))
+    places[first.index] = first
     names = rows.column("source").unique().to_pylist()
-    pairs = np.unique(content[readable] * len(names) + owners[readable])
-    images, starts, counts = np.unique(pairs // len(names), return_index=True, return_counts=True)
-    shared = images[counts > 1]
-    found: Counter[str] = Counter()
-    for start, count in zip(starts[counts > 1], counts[counts > 1], strict=True):
-        found[", ".join(names[pair % len(names)] for pair in pairs[start : start + count])] += 1
-    first = np.unique(content, return_index=True)[1][content]
-    places = np.where(readable & np.isin(content, shared), first, np.arange(len(rows)))
+    found = Counter(
+        ", ".join(names[source] for source in sorted({*own}))
+        for _, own in shared.groupby("content")["source"]
+    )
     return rows.with_columns(image_id=rows.column("image_id").take(pa.array(places))), dict(found)
 
 
@@ -283,21 +284,20 @@ def draw_sample(
         The records in their order, and the entry of the ingest report.
     """
     assert settings.rows is not None
-    seen = 0
     passed: list[tuple[int, RawCaption | Rejected]] = []
-    # Max-heap by rank: the first entry is the next to be dropped.
-    drawn: list[tuple[int, int, RawCaption]] = []
-    for place, record in enumerate(records):
-        if isinstance(record, Rejected) or record.split != settings.split:
-            passed.append((place, record))
-            continue
-        seen += 1
-        candidate = (-digest(settings.seed, record.sample_id), -place, record)
-        if len(drawn) < settings.rows:
-            heapq.heappush(drawn, candidate)
-        elif candidate > drawn[0]:
-            heapq.heapreplace(drawn, candidate)
-    passed += [(-place, record) for _, place, record in drawn]
+    seen = 0
+
+    def ranked() -> Iterator[tuple[int, int, RawCaption]]:
+        nonlocal seen
+        for place, record in enumerate(records):
+            if isinstance(record, Rejected) or record.split != settings.split:
+                passed.append((place, record))
+            else:
+                seen += 1
+                yield digest(settings.seed, record.sample_id), place, record
+
+    drawn = heapq.nsmallest(settings.rows, ranked())
+    passed += [(place, record) for _, place, record in drawn]
     report = {"split": settings.split, "seed": settings.seed}
     report |= {"records": seen, "taken": len(drawn)}
     return [record for _, record in sorted(passed, key=lambda entry: entry[0])], report

@@ -38,25 +38,8 @@ class TooManyBadRows(PlainError, ValueError):
     """Error: more records are bad than `validation.tolerated_share` allows."""
 
 
-def first_of_column(
-    broken: Mapping[str, Sequence[int]], rules: Mapping[str, RowRule]
-) -> dict[str, list[int]]:
-    """Rows that break each rule, without those that break an earlier rule of the same column.
-
-    One fault of a row is counted once: an image that is missing is not also one that does not
-    decode.
-    """
-    seen: dict[str, set[int]] = {}
-    found = {}
-    for name, rule in rules.items():
-        earlier = seen.setdefault(rule.column, set())
-        found[name] = [row for row in broken[name] if row not in earlier]
-        earlier.update(found[name])
-    return found
-
-
 def quarantined(
-    facts: pd.DataFrame, broken: Mapping[str, Sequence[int]], rules: Mapping[str, RowRule]
+    facts: pd.DataFrame, broken: pd.DataFrame, rules: Mapping[str, RowRule]
 ) -> list[Rejected]:
     """One quarantine entry per bad row, under the first rule that the row breaks.
 
@@ -64,15 +47,12 @@ def quarantined(
 
     Args:
         facts: one row per caption row, in order.
-        broken: per rule the numbers of the rows that break it.
+        broken: rows with the rules that they break, of `suite.check`.
         rules: by name.
     """
-    of_row: dict[int, list[str]] = {}
-    for name in rules:
-        for row in broken[name]:
-            of_row.setdefault(row, []).append(name)
+    of_row = broken.groupby("row")["rule"].agg(list)
     entries = []
-    for values in facts.loc[facts["row"].isin(list(of_row))].to_dict("records"):
+    for values in facts.loc[facts["row"].isin(of_row.index)].to_dict("records"):
         first, *others = of_row[values["row"]]
         rule = rules[first]
         means = f" ({rule.means})" if rule.means else ""
@@ -93,7 +73,7 @@ def quarantined(
 def summary(
     rows: int,
     entries: Sequence[Rejected],
-    broken: Mapping[str, Sequence[int]],
+    broken: pd.DataFrame,
     settings: DataValidationSettings,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -105,7 +85,7 @@ def summary(
     Args:
         rows: caption rows that were checked.
         entries: quarantine, unparseable records included.
-        broken: per rule the numbers of the rows that break it.
+        broken: rows with the rules that they break, of `suite.check`.
         settings: the rules.
         warnings: of the captions as a whole.
     """
@@ -115,6 +95,7 @@ def summary(
     for entry in entries:
         if entry.rule in images:
             images[entry.rule].setdefault(entry.image)
+    rows_of = {str(name): own.tolist() for name, own in broken.groupby("rule")["row"]}
     unparseable = sum(entry.row < 0 for entry in entries) - unused
     records, bad = rows + unparseable, len(entries) - unused
     return {
@@ -138,10 +119,10 @@ def summary(
                 "column": rule.column,
                 "expected": rule.expected,
                 "means": rule.means,
-                "broken_by": len(broken[name]),
+                "broken_by": len(rows_of.get(name, ())),
                 "images": len(images[name]),
                 "image": next(iter(images[name]), None),
-                "rows": list(broken[name][:_SHOWN]),
+                "rows": rows_of.get(name, [])[:_SHOWN],
             }
             for name, rule in settings.rules.items()
         },

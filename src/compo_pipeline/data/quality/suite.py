@@ -16,7 +16,7 @@ from compo_pipeline.data.quality.settings import RowRule
 _SIZES = ["width", "height"]
 
 
-def check(facts: pd.DataFrame, rules: Mapping[str, RowRule]) -> dict[str, list[int]]:
+def check(facts: pd.DataFrame, rules: Mapping[str, RowRule]) -> pd.DataFrame:
     """Check all rows against the rules with Great Expectations.
 
     Args:
@@ -24,7 +24,8 @@ def check(facts: pd.DataFrame, rules: Mapping[str, RowRule]) -> dict[str, list[i
         rules: by name.
 
     Returns:
-        Per rule the numbers of the rows that break it, ascending.
+        `row`, `rule` and `column` of each fault, in the order of the rules. Of a row and a column
+        the first alone counts: an image that is missing is not also one that does not decode.
     """
     # Without an explicit text column, one that is all empty would lose its type.
     frame = facts.assign(decode_error=facts["decode_error"].fillna("").astype("str"))
@@ -43,7 +44,11 @@ def check(facts: pd.DataFrame, rules: Mapping[str, RowRule]) -> dict[str, list[i
             "return_unexpected_index_query": False,
         },
     )
-    return dict(_broken_rows(checked) for checked in result.results)
+    rows_of = dict(_broken_rows(checked) for checked in result.results)
+    faults = [(row, name, rule.column) for name, rule in rules.items() for row in rows_of[name]]
+    return pd.DataFrame(faults, columns=["row", "rule", "column"]).drop_duplicates(
+        ["row", "column"]
+    )
 
 
 def _expectation(name: str, rule: RowRule) -> Expectation:

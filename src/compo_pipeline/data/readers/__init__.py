@@ -17,14 +17,13 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from compo_pipeline.core import archives
 from compo_pipeline.core.plugins import Registry
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.core.untrusted import listed
 from compo_pipeline.data.readers import auto, table
 from compo_pipeline.data.readers.auto import identified
-from compo_pipeline.data.readers.joined import CaptionJoin, caption_tables
+from compo_pipeline.data.readers.joined import caption_tables, joined
 from compo_pipeline.data.readers.record import (
     RawCaption,
     Reader,
@@ -98,10 +97,7 @@ def read(
         yield from records
         table.parsed_json.cache_clear()
         return
-    join = CaptionJoin(data)
-    yield from join.captioned(records)
-    if report is not None:
-        report.update(join.report())
+    yield from joined(records, data, {} if report is None else report)
 
 
 def _some_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejected]:
@@ -128,7 +124,7 @@ def split_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejec
 
 
 def _with_own_path(root: Path, record: RawCaption | Rejected) -> RawCaption | Rejected:
-    """The record, with its image's path as the folder or archive spells it, where it is there.
+    """The record, with its image's path as the folder spells it, where it is there.
 
     Absolute paths below the root become relative. macOS decomposes accents in the names of files.
     """
@@ -140,31 +136,17 @@ def _with_own_path(root: Path, record: RawCaption | Rejected) -> RawCaption | Re
         below = (os.path.relpath(image, folder) for folder in (root.absolute(), root.resolve()))
         own = next((each for each in below if not each.startswith("..")), image)
     forms = (own, *(unicodedata.normalize(form, own) for form in ("NFC", "NFD")))
-    own = next((form for form in forms if archives.is_there(root, form)), own)
+    # Path.is_file raises an error for a name that is too long.
+    own = next((form for form in forms if os.path.isfile(root / form)), own)  # noqa: PTH113
     return replace(record, image=own, image_id=record.image_id.replace(image, own))
-
-
-def read_source(
-    data: DataSettings, name: str, report: dict[str, Any] | None = None
-) -> Iterator[RawCaption | Rejected]:
-    """Yield all records of one of several sources, with its name in ids and folder in paths."""
-    part = data.parts[name]
-    folder = os.path.relpath(part.root, data.root)
-    with _naming_keys_of(name):
-        for record in read(part, report):
-            image = record.image
-            # A path that leads out of the source's root leads out of `data.root` as it is.
-            if image and not os.path.normpath(image).startswith(("..", "/")):
-                image = (PurePosixPath(folder) / image).as_posix()
-            own = replace(record, sample_id=f"{name}/{record.sample_id}", image=image)
-            if isinstance(own, RawCaption):
-                own = replace(own, image_id=f"{name}/{own.image_id}", source=name)
-            yield own
 
 
 @dataclass(frozen=True)
 class Records:
-    """Re-iterable records of a source, which are read anew from its files at each iteration."""
+    """Re-iterable records of a source, which are read anew from its files at each iteration.
+
+    Those of one of several sources have its name in their ids, and its folder in their paths.
+    """
 
     data: DataSettings
     name: str | None = None
@@ -173,8 +155,20 @@ class Records:
 
     def __iter__(self) -> Iterator[RawCaption | Rejected]:
         if self.name is None:
-            return read(self.data, self.joined)
-        return read_source(self.data, self.name, self.joined)
+            yield from read(self.data, self.joined)
+            return
+        part = self.data.parts[self.name]
+        folder = PurePosixPath(os.path.relpath(part.root, self.data.root))
+        with _naming_keys_of(self.name):
+            for record in read(part, self.joined):
+                image = record.image
+                # A path that leads out of the source's root leads out of `data.root` as it is.
+                if image and not os.path.normpath(image).startswith(("..", "/")):
+                    image = (folder / image).as_posix()
+                own = replace(record, sample_id=f"{self.name}/{record.sample_id}", image=image)
+                if isinstance(own, RawCaption):
+                    own = replace(own, image_id=f"{self.name}/{own.image_id}", source=self.name)
+                yield own
 
 
 def records_of(data: DataSettings) -> dict[str, Records]:

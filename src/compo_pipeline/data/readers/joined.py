@@ -88,93 +88,74 @@ def _table_records(path: Path, columns: list[str]) -> Iterator[table.Values]:
     yield {key: path.stem, caption: line}
 
 
-class CaptionJoin:
-    """Joins the captions of a separate table (`data.captions`) to image records, by key."""
+def joined(
+    records: Iterable[RawCaption | Rejected], data: DataSettings, report: dict[str, Any]
+) -> Iterator[RawCaption | Rejected]:
+    """Yield the image records with the captions of `data.captions`; reject images without one.
 
-    def __init__(self, data: DataSettings) -> None:
-        """Read the captions."""
-        self._data = data
-        self._captions: dict[str, str | None] = {}  # by key; None once an image has it
-        self._without_image, self._without_caption = Counter[str](), Counter[str]()
-        self._records = self._images = self._matched = 0
-        self._examples: list[str] = []
-        given, count = data.captions, self._without_image
-        for path in caption_tables(data):
-            for record in _table_records(path, [given.key, given.caption]):
-                self._records += 1
-                if not isinstance(record, Mapping) or text_problem(record.get(given.caption)):
-                    count["unreadable"] += 1
-                elif not (key := _normalised(key_of(record, given.key))) or text_problem(key):
-                    count["empty_key"] += 1
-                elif key in self._captions:
-                    count["duplicate_key"] += 1
-                else:
-                    self._captions[key] = record[given.caption]
+    Of several captions, or images, of a key the first is used.
 
-    def captioned(
-        self, records: Iterable[RawCaption | Rejected]
-    ) -> Iterator[RawCaption | Rejected]:
-        """Yield the image records with their joined captions; reject images without a caption.
+    Args:
+        records: of the images.
+        data: of the source.
+        report: receives, once all are read, the numbers of images, captions and matches, and of the
+            reasons for missing matches.
 
-        Of several captions, or images, of a key the first is used.
-
-        Raises:
-            SourceError: less than half of the images, or of the captions where these are fewer,
-                are matched.
-        """
-        for record in records:
-            self._images += 1
-            if isinstance(record, Rejected):
-                self._without_caption["unreadable"] += 1
-                yield record
-                continue
-            key = _normalised(record.key)
-            if (text := self._captions.get(key)) is not None:
-                self._captions[key] = None
-                self._matched += 1
-                yield replace(record, own=(text,))
-                continue
-            reason = "not_in_the_table" if key else "empty_key"
-            if key in self._captions:
-                reason = "duplicate_key"
-            elif key and len(self._examples) < _EXAMPLES:
-                self._examples.append(shown(record.key))
-            self._without_caption[reason] += 1
-            detail = f"{reason}: {shown(record.key)} in {self._data.captions.file}"
-            yield rejected(record.sample_id, record.image, detail, NOT_CAPTIONED)
-        self._require_matches()
-        for what, reasons in self.report().items():
-            if isinstance(reasons, Mapping) and reasons:
-                text = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-                log.warning("%s: %s: %s.", self._data.captions.file, what, text)
-
-    def report(self) -> dict[str, Any]:
-        """Numbers of images, captions and matches, and of the reasons for missing matches."""
-        left = {"not_in_the_shards": len(self._captions) - self._matched}
-        return {
-            "images": self._images,
-            "captions": self._records,
-            "matched": self._matched,
-            "captions_without_image": dict(sorted((self._without_image + Counter(left)).items())),
-            "images_without_caption": dict(sorted(self._without_caption.items())),
-        }
-
-    def _require_matches(self) -> None:
-        """Raise an error if too small a share of images and captions was matched.
-
-        Raises:
-            SourceError: too few; one line with the keys and examples.
-        """
-        given, readable = self._data.captions, self._images - self._without_caption["unreadable"]
-        least = _LEAST_MATCHED * min(readable, len(self._captions))
-        if self._matched and self._matched >= least:
-            return
-        unmatched = (shown(key) for key, text in self._captions.items() if text is not None)
+    Raises:
+        SourceError: less than half of the images, or of the captions where these are fewer, are
+            matched.
+    """
+    given = data.captions
+    captions: dict[str, str | None] = {}  # by key; None once an image has it
+    without_image, without_caption = Counter[str](), Counter[str]()
+    for path in caption_tables(data):
+        for row in _table_records(path, [given.key, given.caption]):
+            if not isinstance(row, Mapping) or text_problem(row.get(given.caption)):
+                without_image["unreadable"] += 1
+            elif not (key := _normalised(key_of(row, given.key))) or text_problem(key):
+                without_image["empty_key"] += 1
+            elif key in captions:
+                without_image["duplicate_key"] += 1
+            else:
+                captions[key] = row[given.caption]
+    count = len(captions) + without_image.total()
+    matched, examples = 0, list[str]()
+    for record in records:
+        if isinstance(record, Rejected):
+            without_caption["unreadable"] += 1
+            yield record
+            continue
+        key = _normalised(record.key)
+        if (text := captions.get(key)) is not None:
+            captions[key] = None
+            matched += 1
+            yield replace(record, own=(text,))
+            continue
+        reason = "duplicate_key" if key in captions else "not_in_the_table" if key else "empty_key"
+        if reason == "not_in_the_table" and len(examples) < _EXAMPLES:
+            examples.append(shown(record.key))
+        without_caption[reason] += 1
+        detail = f"{reason}: {shown(record.key)} in {given.file}"
+        yield rejected(record.sample_id, record.image, detail, NOT_CAPTIONED)
+    images = matched + without_caption.total()
+    readable = images - without_caption["unreadable"]
+    if not matched or matched < _LEAST_MATCHED * min(readable, len(captions)):
+        unmatched = (shown(key) for key, text in captions.items() if text is not None)
         raise SourceError(
             f"data.captions.key: joined by '{given.key}' of {given.file} and "
             f"'{given.image_key or 'the key'}' of the images (data.captions.image_key), "
-            f"{self._matched} of {readable} images have one of {self._records} captions, expected "
+            f"{matched} of {readable} images have one of {count} captions, expected "
             f"{_LEAST_MATCHED:.0%} of the fewer at least; images without one: "
-            f"{', '.join(self._examples) or 'none'}; captions without one: "
+            f"{', '.join(examples) or 'none'}; captions without one: "
             f"{', '.join(islice(unmatched, _EXAMPLES)) or 'none'}"
         )
+    without_image["not_in_the_shards"] = len(captions) - matched
+    report |= {"images": images, "captions": count, "matched": matched}
+    for what, reasons in (
+        ("captions_without_image", +without_image),
+        ("images_without_caption", +without_caption),
+    ):
+        report[what] = dict(sorted(reasons.items()))
+        if reasons:
+            text = ", ".join(f"{number} {reason}" for reason, number in report[what].items())
+            log.warning("%s: %s: %s.", given.file, what, text)

@@ -421,9 +421,11 @@ def missing_columns(path: Path, missing: list[str], header: list[str]) -> Source
     there, names = shown(", ".join(header)), ", ".join(missing)
     problem = f"{path} has no column {names} (it has {there})"
     if any(_IMAGE_NAME.search(name) for name in header):
+        others = iter(name for name in missing if name != "image")
+        columns = ("image" if _IMAGE_NAME.search(cell) else next(others, "_") for cell in header)
         return SourceError(
             f"{problem}, and its first line is a record: put a line with the names of the columns "
-            f"above it, such as {_example_header(missing, header)}"
+            f"above it, such as {','.join(columns)}"
         )
     guesses = guessed_columns(path)
     named = ",".join(
@@ -477,16 +479,6 @@ def _by_name(names: Iterable[str], wanted: tuple[str, ...], others: bool = False
     place = {name: re.sub(r"[\W_]+", "", name.casefold()) for name in names}
     ranked = sorted(place, key=lambda name: (*wanted, place[name]).index(place[name]))
     return [name for name in ranked if others or place[name] in wanted]
-
-
-def _example_header(missing: list[str], record: list[str]) -> str:
-    """Example header for a table that lacks a header; `image` marks the column with image names."""
-    place = next(n for n, value in enumerate(record) if _IMAGE_NAME.search(value))
-    others = iter([name for name in missing if name != "image"])
-    return ",".join(
-        "image" if number == place else next(others, f"column{number + 1}")
-        for number in range(len(record))
-    )
 
 
 def _refuse_repeated_columns(path: Path, names: list[str]) -> None:

@@ -35,7 +35,7 @@ def validate_facts(
     from compo_pipeline.data.quality import suite  # Great Expectations: five seconds
 
     frame = Table.of(facts, Fact).to_arrow().to_pandas()
-    broken = quarantine.first_of_column(suite.check(frame, validation.rules), validation.rules)
+    broken = suite.check(frame, validation.rules)
     entries = [*unparseable, *quarantine.quarantined(frame, broken, validation.rules)]
     warnings = caption_form.warnings(ingest_report)
     result = quarantine.summary(len(facts), entries, broken, validation, warnings)
