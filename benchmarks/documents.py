@@ -38,17 +38,15 @@ Names = Mapping[str, str]
 ITT, TOT = "sugar_crepe_pp/itt/average", "sugar_crepe_pp/tot/average"
 SWAPPED, COLOURS = "sugar_crepe/accuracy/swap_att", "zero_shot/top1/colours"
 RELATION, ADDED = "sugar_crepe/accuracy/replace_rel", "sugar_crepe/accuracy/add_att"
-TO_TEXT, TO_IMAGE = "retrieval/i2t_r1/raw", "retrieval/t2i_r1/raw"
+TO_TEXT = "retrieval/i2t_r1/raw"
 
 README = {
     ITT: "ITT, mean of five subtasks",
     TOT: "TOT, mean of five subtasks",
     RELATION: "replaced relations",
-    "sugar_crepe/accuracy/swap_obj": "swapped objects",
     SWAPPED: "swapped attributes",
     ADDED: "added attributes",
     TO_TEXT: "R@1, image to text",
-    TO_IMAGE: "R@1, text to image",
     COLOURS: "zero-shot colours",
 }
 RELATIONS = {
@@ -67,13 +65,6 @@ METHODS = {
     SWAPPED: "swapped attributes",
     RELATION: "replaced relations",
     ADDED: "added attributes",
-    COLOURS: "zero-shot colours",
-    TO_TEXT: "R@1 image to text",
-}
-MIXED = ("ITT", "TOT", "TOT of replaced attributes", "zero-shot colours", "R@1 image to text")
-TUNED = {
-    ITT: "ITT",
-    TOT: "TOT",
     COLOURS: "zero-shot colours",
     TO_TEXT: "R@1 image to text",
 }
@@ -238,17 +229,6 @@ def relation_shares() -> str:
     return table(files, [*lines, ["seeds that pass the gate", *map(str, passed)]])
 
 
-def methods_mixed() -> str:
-    """What methods gain over the base on validation scenes, by the share of their weights."""
-    found = [one for one in stored("methods_mixed") if one["share"] in (1, 0.6)]
-    lines = [
-        [f"{one['recipe']}, share {one['share']:g}"]
-        + [f"{one['against_base'][name]:+.1f}" for name in MIXED]
-        for one in found
-    ]
-    return table(MIXED, lines)
-
-
 def methods() -> str:
     """All methods against the base, those that gain most in ITT first."""
     found = stored("methods")
@@ -259,12 +239,11 @@ def methods() -> str:
 
 
 def methods_wise_ft() -> str:
-    """Methods against the base, with their own weights and mixed with the base's."""
-    alone, mixed = stored("methods"), stored("methods_wise_ft")
-    lines = [("base", alone, "base")]
-    for name in mixed["seeds"]:
-        lines += [(f"{name}, share 1", alone, name), (f"{name}, share 0.6", mixed, name)]
-    return methods_table(lines)
+    """Methods against the base, with weights that are mixed with the base's."""
+    mixed = stored("methods_wise_ft")
+    return methods_table(
+        [("base", mixed, "base"), *((name, mixed, name) for name in mixed["seeds"])]
+    )
 
 
 def methods_table(models: Iterable[tuple[str, Any, str]]) -> str:
@@ -349,17 +328,6 @@ def relation_search() -> str:
     return table(["learnt at step", *OF_SEARCH.values(), "... unmixed"], lines)
 
 
-def tuning() -> str:
-    """Configured and tuned recipe of CLIC."""
-    lines = []
-    for key, name in TUNED.items():
-        row = rows_of("tuning_confirmation")[key]
-        values = [value_of(row[role]) for role in ("base", "control", "fine_tuned")]
-        gain = row["vs_control"]
-        lines.append([name, *values, value_of(gain), f"{gain['least_detectable']:.1f}"])
-    return table(["base", "configured", "tuned", "tuned - configured", "least detectable"], lines)
-
-
 def photos() -> str:
     """Minutes from a folder of photos to a registered model."""
     lines = []
@@ -383,8 +351,8 @@ def house() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     writer.__name__: writer
     for writer in (
-        *(readme, clic, components, counterfactuals, methods, methods_mixed, methods_wise_ft),
-        *(hard_negatives, relation_search, relations, relation_shares, concepts, tuning),
+        *(readme, clic, components, counterfactuals, methods, methods_wise_ft),
+        *(hard_negatives, relation_search, relations, relation_shares, concepts),
         *(departures, photos, house),
     )
 }

@@ -35,47 +35,44 @@ READERS, BENCHMARKS, SETTINGS, REQUESTS = (
 PAGE = """\
 # Reliability
 
-What happens if something goes wrong, and how it was tried. The script or slow test of the last
-column gives the counts again. `python benchmarks/faults/reliability.py` writes this page.
+This page lists faults and attacks, what the program does, and how we tried it. The script or test
+in the last column repeats the trial. `python benchmarks/faults/reliability.py` writes this page.
 
 | fault or attack | result | counts | by |
 | --- | --- | --- | --- |
 | SIGKILL at a random moment, then the same command | files, and runs, versions and aliases in \
-MLflow, equal to an undisturbed run's; no leftovers | {kills} | `benchmarks/faults/chaos.py` |
-| MLflow's server is killed during a training | training goes on; after the same command the run \
+MLflow, equal those of an undisturbed run; nothing is left over | {kills} | \
+`benchmarks/faults/chaos.py` |
+| MLflow's server is killed during a training | training continues; after the same command the run \
 has every point | {outage} | `benchmarks/faults/outage.py`, `tests/pipelines/test_training.py` |
-| a flipped bit in a table, a state or a store that a run reads | refused, computed again, or in \
-what nobody reads; the memory-mapped copy of a table above 64 MiB is not checked \
-| 3,100 flips, none read as other data: [bit_flips.md](../../benchmarks/results/bit_flips.md) \
-| `benchmarks/faults/bit_flips.py` |
+| a flipped bit in a table, a state or a store | refused or computed again; only the memory-mapped \
+copy of a table above 64 MiB is not checked | 3,100 flips, none read as other data: \
+[bit_flips.md](../../benchmarks/results/bit_flips.md) | `benchmarks/faults/bit_flips.py` |
 | a full disk | one line with the file; the same command resumes | | `tests/core/test_storage.py` |
 | two first runs in a fresh folder | both succeed | | `tests/registry/test_tracking.py` (slow) |
 | weights, moments or scale that are not finite at a saving step | nothing is saved; the command \
-resumes from the state before | | `tests/training/test_loop.py` |
+resumes from the previous state | | `tests/training/test_loop.py` |
 | batches without negatives, without phrases, of one row, of equal captions; zero embeddings; a \
 scale at its bounds | a finite loss and gradient | every method | `tests/training/test_methods.py` |
-| a model, spaCy, tokenizer or diffusers folder that names code | refused by file and key; nothing \
-runs | | `tests/models/test_foreign.py` |
-| an import of another program's model that is killed, or that gives other embeddings than its \
-source | nothing that loads; the same command starts anew | | `tests/models/test_importing.py` |
-| a registered version whose files were changed, lack a file or hold another one | refused before \
-an alias moves, `compo-pipeline try` or `serve` | | `tests/registry/test_verification.py` |
-| stored scores that were edited, or lack items; overlaps with the training data that count \
-nothing or come twice | refused by item or subtask, also where all digests fit | \
-| `tests/registry/test_evidence.py` |
-| flipped bits of an exported checkpoint's weights and configuration | refused by file | \
-| `tests/models/test_export.py` |
-| weights that inflate to gigabytes; a configuration with thousands of levels \
-or a `${{...}}` of nothing | one line with the file, before it is read | \
+| a folder of a model, spaCy, tokenizer or diffusers that names code | refused by file and key; no \
+code runs | | `tests/models/test_foreign.py` |
+| an import of another program's model is killed, or gives other embeddings than its source | \
+nothing that loads remains; the same command starts again | | `tests/models/test_importing.py` |
+| a registered version with a changed, missing or swapped file | refused before an alias moves, \
+`compo-pipeline try` or `serve` | | `tests/registry/test_verification.py` |
+| edited or missing scores in the evidence; overlaps that count nothing or occur twice | refused \
+by item or subtask, even if all digests fit | | `tests/registry/test_evidence.py` |
+| flipped bits in an exported checkpoint | refused by file | | `tests/models/test_export.py` |
+| weights that inflate to gigabytes; a configuration with thousands of levels or an unresolved \
+`${{...}}` | one line with the file, before it is read | \
 | `tests/models/test_checkpoints.py`, `tests/core/test_keys.py` |
 | links, `..` and absolute names in data and benchmarks | nothing outside the root is opened | all \
 readers and benchmarks | `tests/core/test_untrusted.py` |
-| malformed, hostile and random data files | a rejected row or one line with file and item | \
+| malformed, hostile and random data files | a rejected row, or one line with file and item | \
 {readers} | `tests/core/test_untrusted.py` |
-| data files that are cut off, or have flipped bits or blocks of zeros | every record that is left \
-is used, rejected or left out by a setting, or the file is refused in one line | 150 files of each \
-of 15 sources: [conservation.md](../../benchmarks/results/conservation.md) | \
-`benchmarks/faults/conservation.py` |
+| truncated data files, flipped bits, blocks of zeros | every remaining record is used, rejected \
+or left out by a setting, or the file is refused in one line | 150 files of each of 15 sources: \
+[conservation.md](../../benchmarks/results/conservation.md) | `benchmarks/faults/conservation.py` |
 | random values in every configuration key | settings, or one line with the key | {settings} | \
 `tests/project/test_setting_values.py` |
 | random requests to the server | 200, or 4xx in one line | {requests} | \
@@ -88,8 +85,8 @@ what is promised [against attackers](../../SECURITY.md).
 
 ## Kills
 
-A process was killed with its workers, or alone, and the same command run again. {kill_rows} A
-pipeline that is not listed has not been killed in this way yet.
+We killed a process, with or without its workers, and ran the same command again. {kill_rows} We
+have not yet killed pipelines that are not listed.
 """
 
 
