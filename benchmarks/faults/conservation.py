@@ -25,8 +25,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compo_pipeline.core.engines import LOCAL
 from compo_pipeline.core.settings import PlainError
+from compo_pipeline.core.table_files import LOCAL
 from compo_pipeline.data.quality.settings import IngestSettings, SentenceSettings
 from compo_pipeline.data.readers import locate
 from compo_pipeline.data.settings import DataSettings, SampleSettings

@@ -27,10 +27,9 @@ from PIL import Image
 
 import idle
 from compo_pipeline.core import compute, table_files
-from compo_pipeline.core.engines import LOCAL, PrepareSettings
 from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.core.seeding import rng
-from compo_pipeline.core.table_files import Parts, write_rows
+from compo_pipeline.core.table_files import LOCAL, Parts, PrepareSettings, write_rows
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.quality.images import measure
 from compo_pipeline.data.quality.settings import IngestSettings

@@ -19,10 +19,15 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.core import compute, table_files
-from compo_pipeline.core.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.core.table_files import Parts, write_rows
+from compo_pipeline.core.table_files import (
+    LOCAL,
+    Parts,
+    PrepareSettings,
+    map_partitions,
+    write_rows,
+)
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.images import decoding
 from compo_pipeline.data.images.decoding import ImageError, Limits
@@ -100,7 +105,7 @@ def test_a_cluster_without_ray_or_without_an_answer_is_an_error_by_key(
 def test_processes_end_with_the_one_that_started_them() -> None:
     code = """if __name__ == "__main__":
     import time
-    from compo_pipeline.core.engines import PrepareSettings, map_partitions
+    from compo_pipeline.core.table_files import PrepareSettings, map_partitions
     list(map_partitions(time.sleep, [60, 60], PrepareSettings(2)))"""
     parent = subprocess.Popen([sys.executable, "-c", code])
     workers: list[psutil.Process] = []

@@ -27,7 +27,6 @@ from compo_pipeline.benchmarks.settings import (
 from compo_pipeline.core import untrusted
 from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.records import Rejected, to_table
-from compo_pipeline.core.requests import REQUESTS, hour_folder, read_requests, write_requests
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import (
     OutsideRoot,
@@ -43,6 +42,7 @@ from compo_pipeline.data.images import decoding
 from compo_pipeline.data.readers import READERS
 from compo_pipeline.data.readers.record import RawCaption, SourceError
 from compo_pipeline.data.settings import DataSettings
+from compo_pipeline.serving.requests import REQUESTS, hour_folder, read_requests, write_requests
 
 SECRET = "root:x:0:0:secret"
 COCO = ("scenes", "coco_captions")

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compo_pipeline.core import table_files
-from compo_pipeline.core.engines import PrepareSettings
 from compo_pipeline.core.records import Caption, Counterfactual, Parse, View
 from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.table_files import PrepareSettings
 from compo_pipeline.core.tables import Table
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective

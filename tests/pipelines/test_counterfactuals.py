@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from compo_pipeline.core.engines import LOCAL
 from compo_pipeline.core.files import write_files
 from compo_pipeline.core.records import Caption, Fact
 from compo_pipeline.core.sentences import split
 from compo_pipeline.core.settings import parse
+from compo_pipeline.core.table_files import LOCAL
 from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.generation.counterfactuals.settings import (
     CounterfactualSettings,

@@ -22,7 +22,6 @@ from mlflow.exceptions import MlflowException
 from PIL import Image
 
 from compo_pipeline.core.provenance import CommandOptions, Site
-from compo_pipeline.core.requests import REQUESTS, hour_folder, write_requests
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.catalog import JsonDataset, PageDataset
 from compo_pipeline.models.loading import load
@@ -33,6 +32,7 @@ from compo_pipeline.registry.settings import RegistrationSettings
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.serving.monitoring.report import ALARM_STATUS, Alarm, check
 from compo_pipeline.serving.monitoring.settings import MonitoringSettings
+from compo_pipeline.serving.requests import REQUESTS, hour_folder, write_requests
 
 NAME, WIDTH, ROWS, REQUESTED = "monitored", 8, 120, 60
 TEXTS = ("a red dog", "a blue cat on the grass")

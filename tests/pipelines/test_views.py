@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from compo_pipeline.core.annotations import AnnotationColumns, AnnotationSettings
-from compo_pipeline.core.engines import LOCAL
 from compo_pipeline.core.records import Caption, Parse, View
-from compo_pipeline.core.table_files import write_rows
+from compo_pipeline.core.table_files import LOCAL, write_rows
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.methods.views import ViewSettings

@@ -26,17 +26,16 @@ from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as Metric
 from tests.waiting import until
 
-from compo_pipeline.core import requests
-from compo_pipeline.core.requests import read_requests
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.registry.settings import RegistrationSettings
 from compo_pipeline.registry.tracking_settings import TrackingSettings
-from compo_pipeline.serving import request_log
+from compo_pipeline.serving import request_log, requests
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.request_log import RequestLog
+from compo_pipeline.serving.requests import read_requests
 from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
 
 TEXTS = ["a red square", "Two cats, and two dogs.", "a blue sphere"]

@@ -10,11 +10,14 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from compo_pipeline.core.settings import SettingsError
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     import torch
 
 Precision = Literal["fp32", "bf16", "fp16"]
+Partition = TypeVar("Partition")
+Result = TypeVar("Result")
 
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 # Apple's GPUs (mps) are untried, and only used when they are named.
@@ -269,3 +274,17 @@ def use_cores_later(processes: int) -> None:
 def _cores_per_process(processes: int) -> int:
     """Number of cores for each of several processes that run at once, at least one."""
     return max(1, cores() // processes)
+
+
+def in_order(
+    pool: Executor,
+    function: Callable[[Partition], Result],
+    partitions: Iterable[Partition],
+    ahead: int,
+) -> Iterator[Result]:
+    """Yield results of a function that a pool calls, in order, with at most `ahead` under way."""
+    rest = iter(partitions)
+    waiting = deque(pool.submit(function, each) for each in islice(rest, ahead))
+    while waiting:
+        yield waiting.popleft().result()
+        waiting.extend(pool.submit(function, each) for each in islice(rest, 1))

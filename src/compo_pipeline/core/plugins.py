@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -25,7 +26,7 @@ def points_of(group: str) -> EntryPoints:
     return found
 
 
-class Registry(MutableMapping[str, Part]):
+class Registry(UserDict[str, Part]):
     """Mapping from name to plug-in object (e.g. a method), which is imported at its first lookup.
 
     An installed package adds parts by entry points of the group, a program by assignment.
@@ -39,38 +40,23 @@ class Registry(MutableMapping[str, Part]):
     """
 
     def __init__(self, group: str, own: Mapping[str, str]) -> None:
+        super().__init__()
         self.group = group
-        self._parts: dict[str, EntryPoint | Part] = {}
         points = [EntryPoint(name, path, group) for name, path in own.items()]
         # Those of the backport `importlib_metadata`, where a library imports it, are of its class.
         theirs = [EntryPoint(one.name, one.value, group) for one in points_of(group)]
         for point in (*points, *theirs):
-            other = self._parts.setdefault(point.name, point)
-            if isinstance(other, EntryPoint) and other.value != point.value:
+            other: Any = self.data.setdefault(point.name, cast(Part, point))
+            if other.value != point.value:
                 raise ValueError(
                     f"{group}: two are named '{point.name}': {other.value} and {point.value}"
                 )
 
     def __getitem__(self, name: str) -> Part:
-        part = self._parts[name]
+        part = self.data[name]
         if isinstance(part, EntryPoint):
-            part = self._parts[name] = cast(Part, part.load())
+            part = self.data[name] = part.load()
         return part
-
-    def __setitem__(self, name: str, part: Part) -> None:
-        self._parts[name] = part
-
-    def __delitem__(self, name: str) -> None:
-        del self._parts[name]
-
-    def __contains__(self, name: Any) -> bool:
-        return name in self._parts
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)
 
 
 def plugin_names(group: str) -> tuple[str, ...]:

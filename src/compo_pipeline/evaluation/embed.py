@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from compo_pipeline.benchmarks.items import ImagePlace, Item, Subtask
-from compo_pipeline.core.compute import Compute
-from compo_pipeline.core.engines import in_order
+from compo_pipeline.core.compute import Compute, in_order
 from compo_pipeline.core.progress import track
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.settings import SettingsError

@@ -16,12 +16,18 @@ import numpy as np
 from pydantic import PositiveInt
 
 from compo_pipeline.core.annotations import AnnotationSettings
-from compo_pipeline.core.engines import LOCAL, PrepareSettings
 from compo_pipeline.core.files import atomic_folder
 from compo_pipeline.core.hashing import files_hash
 from compo_pipeline.core.records import Caption, Counterfactual, View
 from compo_pipeline.core.settings import SettingsError, Share, settings
-from compo_pipeline.core.table_files import Parts, resumable, stream_rows, write_rows
+from compo_pipeline.core.table_files import (
+    LOCAL,
+    Parts,
+    PrepareSettings,
+    resumable,
+    stream_rows,
+    write_rows,
+)
 from compo_pipeline.core.tables import Groups, Table
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated

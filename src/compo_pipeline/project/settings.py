@@ -17,7 +17,6 @@ from pydantic import Field, StrictInt
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.core import keys, offline, variants
-from compo_pipeline.core.engines import PrepareSettings
 from compo_pipeline.core.places import Paths, paths_of
 from compo_pipeline.core.plugins import named_fields, plugin_fields
 from compo_pipeline.core.provenance import CommandOptions, Site
@@ -39,6 +38,7 @@ from compo_pipeline.core.settings import (
     speed_paths,
     with_values,
 )
+from compo_pipeline.core.table_files import PrepareSettings
 from compo_pipeline.core.variants import VariantName
 from compo_pipeline.data.generators import GENERATORS
 from compo_pipeline.data.quality.settings import DataValidationSettings, IngestSettings

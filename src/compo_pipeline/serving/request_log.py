@@ -1,4 +1,4 @@
-"""The request log's writer: what a server answered, as rows of `core.requests`.
+"""The request log's writer: what a server answered, as rows of `serving.requests`.
 
 A request hands on what it was asked and what it answered; one thread computes the rows and writes
 them. A request never waits for it: what does not fit into the queue, and what cannot be written, is
@@ -26,11 +26,11 @@ import prometheus_client as metrics
 import pyarrow as pa
 
 from compo_pipeline.core.files import is_full_disk
-from compo_pipeline.core.requests import MOST_ORDERED, REQUESTS, hour_folder, write_requests
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.registry.model import InvalidRequest, image_bytes, open_image
 from compo_pipeline.registry.reference import length_in_words, lengths_in_tokens, unknown_words
+from compo_pipeline.serving.requests import MOST_ORDERED, REQUESTS, hour_folder, write_requests
 from compo_pipeline.serving.settings import RequestLogSettings
 from compo_pipeline.serving.waiting import Worker
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from compo_pipeline.core.engines import PrepareSettings
+from compo_pipeline.core.table_files import PrepareSettings
 from compo_pipeline.data.images import decoding
 from compo_pipeline.data.images.decoding import DecodedImage, Limits
 from compo_pipeline.data.quality import images

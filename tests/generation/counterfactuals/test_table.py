@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from compo_pipeline.core.engines import LOCAL
 from compo_pipeline.core.records import Caption, Counterfactual, Fact, Rejected
 from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.core.table_files import LOCAL
 from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.generation.counterfactuals import table
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings

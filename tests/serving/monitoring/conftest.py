@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from compo_pipeline.core.requests import REQUESTS, hour_folder, write_requests
 from compo_pipeline.registry.reference import Reference
 from compo_pipeline.serving.monitoring.drift import PairRows
+from compo_pipeline.serving.requests import REQUESTS, hour_folder, write_requests
 
 WIDTH, ROWS = 12, 300
 FINGERPRINT = "f" * 64

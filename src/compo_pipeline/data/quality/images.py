@@ -9,11 +9,11 @@ from pathlib import Path
 
 import PIL
 
-from compo_pipeline.core.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.core.files import size_and_time
 from compo_pipeline.core.hashing import hash_of
 from compo_pipeline.core.progress import Meter
 from compo_pipeline.core.stores import KeyValueStore
+from compo_pipeline.core.table_files import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.data.images import decoding
 from compo_pipeline.data.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.data.quality.settings import IngestSettings

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from compo_pipeline.core.engines import LOCAL, PrepareSettings
 from compo_pipeline.core.hashing import file_hash
 from compo_pipeline.core.records import Caption, Fact, Rejected, schema
 from compo_pipeline.core.seeding import digest
-from compo_pipeline.core.table_files import PART
+from compo_pipeline.core.table_files import LOCAL, PART, PrepareSettings
 from compo_pipeline.core.tables import CARVED, HELD_OUT, Table, codes
 from compo_pipeline.data.images.decoding import DecodedImage
 from compo_pipeline.data.quality import images

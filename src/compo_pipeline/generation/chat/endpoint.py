@@ -19,7 +19,7 @@ from httpx import codes
 from pydantic import SecretStr
 
 from compo_pipeline.core import seeding
-from compo_pipeline.core.engines import in_order
+from compo_pipeline.core.compute import in_order
 from compo_pipeline.core.settings import SettingsError, masked
 from compo_pipeline.core.stores import KeyValueStore
 from compo_pipeline.core.untrusted import parse_json

@@ -22,13 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compo_pipeline.core.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.core.files import atomic_file
 from compo_pipeline.core.hashing import hash_of
 from compo_pipeline.core.progress import Meter
 from compo_pipeline.core.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.core.seeding import digest
-from compo_pipeline.core.table_files import PART
+from compo_pipeline.core.table_files import LOCAL, PART, PrepareSettings, map_partitions
 from compo_pipeline.core.tables import Table, grouped
 from compo_pipeline.generation.counterfactuals.contract import (
     CaptionEditor,

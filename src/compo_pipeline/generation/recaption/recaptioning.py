@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compo_pipeline.core.engines import LOCAL, PrepareSettings
 from compo_pipeline.core.progress import Meter
 from compo_pipeline.core.records import Recaption, Rejected
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.sentences import split
 from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.table_files import LOCAL, PrepareSettings
 from compo_pipeline.core.tables import HELD_OUT, Table, grouped
 from compo_pipeline.data.images.decoding import DecodedImage, file_name
 from compo_pipeline.data.quality import images

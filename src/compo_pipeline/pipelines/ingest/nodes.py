@@ -9,9 +9,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.core.engines import PrepareSettings
 from compo_pipeline.core.records import Caption, Fact, Recaption, Rejected
 from compo_pipeline.core.settings import parse
+from compo_pipeline.core.table_files import PrepareSettings
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.generators import GENERATORS
 from compo_pipeline.data.quality.caption_language import Vocabulary

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.core.annotations import Annotations
-from compo_pipeline.core.engines import PrepareSettings
 from compo_pipeline.core.records import Annotation, Caption, Counterfactual, Parse
-from compo_pipeline.core.table_files import Parts
+from compo_pipeline.core.table_files import Parts, PrepareSettings
 from compo_pipeline.core.tables import Splits, Table, training_rows
 from compo_pipeline.data.annotations import read
 from compo_pipeline.data.settings import DataSettings

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from compo_pipeline.core.requests import read_requests
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.registry.reference import Reference
 from compo_pipeline.serving.monitoring.drift import PairRows
 from compo_pipeline.serving.monitoring.settings import MonitoringSettings
+from compo_pipeline.serving.requests import read_requests
 
 Floats = NDArray[np.floating]
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compo_pipeline.core.files import DamagedFileError
-from compo_pipeline.core.requests import REQUESTS, hour_folder, read_requests, write_requests
+from compo_pipeline.serving.requests import REQUESTS, hour_folder, read_requests, write_requests
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PLAIN: dict[str, Any] = {
