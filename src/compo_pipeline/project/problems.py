@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,16 +26,12 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
 
     from compo_pipeline.benchmarks.settings import BenchmarksSettings
-    from compo_pipeline.data.settings import DataSettings
     from compo_pipeline.generation.counterfactuals.contract import EditorEntry, GeneratorEntry
     from compo_pipeline.methods.contract import Method
     from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.project.settings import RunSettings
 
 _GENERATED = "`kedro run --pipeline=train_eval` with the same --env makes the data"
-# Formats whose first records can be read without reading whole files.
-_STREAMED = ("folder", "table", "cogvlm_laion", "img2dataset")
-_RECORDS = 100
 
 
 class Run(NamedTuple):
@@ -82,7 +76,8 @@ def check_resources(
     run, found = Run(parameters, pipeline, catalog), dict[str, None]()
     for check in _CHECKS:
         try:
-            found |= dict.fromkeys(check(run))
+            for line in check(run) or ():
+                found[line] = None
         except SettingsError as error:
             found |= dict.fromkeys(error.message.splitlines())
     if found:
@@ -134,20 +129,12 @@ def writer_of(entry: str) -> str | None:
     return next((name for name in pipelines if entry in pipelines[name].all_outputs()), None)
 
 
-def _refusal(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
-    """Call a check, and yield the message of the settings error that it raises, if any."""
-    try:
-        check(*arguments)
-    except SettingsError as error:
-        yield error.message
-
-
-def _signing(run: Run) -> Iterator[str]:
+def _signing(run: Run) -> None:
     from compo_pipeline.registry.lineage import check_keys
 
     if run.reads("registration"):
         signs = run.writes("registered", "rescored")
-        yield from _refusal(partial(check_keys, signs=signs), run.settings.registration.signing)
+        check_keys(run.settings.registration.signing, signs=signs)
 
 
 def _selecting_items(run: Run) -> Iterator[str]:
@@ -165,18 +152,22 @@ def _selecting_items(run: Run) -> Iterator[str]:
 
 
 def _sources(run: Run) -> Iterator[str]:
-    """Yield errors for each data source's files and splits, and for files that sources share."""
+    """Yield errors for the folder, files and splits of each data source."""
     data, trains = run.settings.data, splits_of(run.settings.views.split)
     if not run.writes("source"):
         if "valid_captions" in run.pipeline.inputs() and not data.root.is_dir():
             how = f"; {_GENERATED}" if data.generated is not None and not run.generates else ""
             yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
         return
-    from compo_pipeline.data.readers import rename_source_keys
+    from compo_pipeline.data.readers import locate_source, rename_source_keys
 
     for name, part in data.parts.items():
-        found = _source(part) if part.generated is None else ()
-        yield from (rename_source_keys(each, name) if data.sources else each for each in found)
+        try:
+            if part.generated is None:
+                locate_source(part)
+        except PlainError as error:
+            found = error.message
+            yield rename_source_keys(found, name) if data.sources else found
         if data.sources and part.splits.keys().isdisjoint({*trains, CARVED}):
             splits = ", ".join(part.splits) or "no split"
             yield (
@@ -186,45 +177,6 @@ def _sources(run: Run) -> Iterator[str]:
     for name in (HELD_OUT, CARVED):
         if run.settings.foils.carve and name in data.split_names:
             yield f"data.splits.{name}: foils.carve makes a split of this name; choose another one"
-
-
-def _source(data: DataSettings) -> Iterator[str]:
-    """Yield errors for a source's files and columns, and for images that are not where they say."""
-    from compo_pipeline.data.images.decoding import ACCEPTED, is_there
-    from compo_pipeline.data.readers import locate_source, split_records
-    from compo_pipeline.data.readers.auto import identified
-    from compo_pipeline.data.readers.record import RawCaption
-
-    try:
-        locate_source(data)
-    except PlainError as error:
-        yield error.message
-        return
-    data = identified(data)
-    for source in dict.fromkeys(data.splits.values() if data.format in _STREAMED else ()):
-        splits = data.sharing(source)
-        # Of a file of several splits those of each: of a small one the first may have none.
-        records = (islice(split_records(data, split), _RECORDS) for split in splits)
-        try:
-            images = [
-                record.image
-                for record in chain.from_iterable(records)
-                if isinstance(record, RawCaption)
-            ]
-        except PlainError as error:
-            yield f"data.splits.{', '.join(splits)}: {error}"
-            continue
-        if images and not any(is_there(data.root, image, ACCEPTED) for image in images):
-            what = (
-                "paths with / between folders, in the place of \\"
-                if all("\\" in image for image in images)
-                else "the folder that their paths start from, below data.root"
-            )
-            yield (
-                f"data.images: none of the first {len(images)} images of the split"
-                f"{'s' * (len(splits) > 1)} {', '.join(splits)} is below {data.root} (such as "
-                f"'{images[0]}'); expected {what}"
-            )
 
 
 def _absent_split(run: Run, name: str | None, key: str) -> Iterator[str]:
@@ -283,26 +235,18 @@ def _tuned_items(run: Run) -> Iterator[str]:
     """Yield errors for items that select settings and that train, are reported or official."""
     from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
 
-    tuned, reported = run.settings.tuning.benchmarks, run.settings.benchmarks
+    tuned = run.settings.tuning.benchmarks
     if run.reads("tuning"):
-        built = tuned.foils.split
-        yield from _unbuilt_foils(run, built, f"{TUNED}.foils.split")
-        if built is not None and built == reported.foils.split:
-            yield f"{TUNED}.foils.split: '{built}' is reported too (benchmarks.foils.split)"
-        taken: dict[str | None, str] = {
-            **dict.fromkeys(splits_of(run.settings.views.split), "trains (views.split)"),
-            reported.retrieval.split: "is reported (benchmarks.retrieval.split)",
-        }
-        split = tuned.retrieval.split
-        if split is not None and split in taken:
+        yield from _unbuilt_foils(run, tuned.foils.split, f"{TUNED}.foils.split")
+        if (split := tuned.retrieval.split) in splits_of(run.settings.views.split):
             yield (
-                f"{TUNED}.retrieval.split: the split '{split}' {taken[split]}; expected one that "
-                "only selects, or null"
+                f"{TUNED}.retrieval.split: the split '{split}' trains (views.split); expected one "
+                "that only selects, or null"
             )
-    if run.reads("tuning") or run.reads("tuning.benchmarks"):
-        yield from _refusal(refuse_official, tuned, TUNED, INSTEAD)
-    if run.reads("tuning"):
         yield from _items(run, tuned, TUNED)
+    chooses = run.settings.training.wise_ft.ratio == "auto"
+    if run.reads("tuning") or (chooses and run.reads("tuning.benchmarks")):
+        refuse_official(tuned, TUNED, INSTEAD)
 
 
 def _reported_items(run: Run) -> Iterator[str]:
@@ -360,14 +304,13 @@ def _validation(run: Run) -> Iterator[str]:
     from compo_pipeline.tuning.selection import TUNED, benchmark_files, check_validation_metric
 
     yield from _absent_split(run, settings.split, f"{KEY}.split")
-    yield from _refusal(check_split, settings, run.settings.views.split, run.settings.benchmarks)
     if (settings.figure or "").split("/")[0] == foils.NAME:
         yield from _unbuilt_foils(run, settings.split, f"{KEY}.figure")
     selecting = run.settings.tuning.benchmarks
-    files = benchmark_files(settings, selecting)
-    found = [] if files is None else list(_items(run, files, TUNED))
-    # Items that cannot be read have no figures.
-    yield from found or _refusal(check_validation_metric, settings, selecting)
+    check_split(settings, run.settings.views.split, run.settings.benchmarks)
+    if files := benchmark_files(settings, selecting):
+        yield from _items(run, files, TUNED)
+    check_validation_metric(settings, selecting)
 
 
 def _recaptions(run: Run) -> Iterator[str]:
@@ -411,7 +354,7 @@ def _counterfactuals(run: Run) -> Iterator[str]:
         yield from _unfit("image_generator", chosen.image_generator, IMAGE_GENERATORS, form)
     own = getattr(chosen, chosen.caption_editor)
     if chosen.caption_editor == "rules":
-        yield from _words(own, "counterfactuals.rules")
+        _check_words(own, "counterfactuals.rules")
     if chosen.caption_editor == "endpoint":
         _check_key(own, "counterfactuals", run.settings.paths.counterfactuals_state)
     if chosen.caption_editor == table.NAME:
@@ -437,44 +380,42 @@ def _unfit(
         )
 
 
-def _view_words(run: Run) -> Iterator[str]:
+def _view_words(run: Run) -> None:
     if run.reads(f"{METHOD_SETTINGS}.views"):
-        yield from _words(run.method.view_settings, f"{run.settings.method}.views")
+        _check_words(run.method.view_settings, f"{run.settings.method}.views")
 
 
-def _words(settings: Any, key: str) -> Iterator[str]:
-    """Yield errors for missing WordNet."""
+def _check_words(settings: Any, key: str) -> None:
+    """Raise an error if WordNet is missing."""
     from compo_pipeline.language.replacements import replacer
 
     if source := getattr(settings, "replacements", None):
-        yield from _refusal(partial(replacer, source, key=f"{key}.replacements"))
+        replacer(source, key=f"{key}.replacements")
 
 
-def _language(run: Run) -> Iterator[str]:
-    """Yield an error for a spaCy pipeline that cannot be loaded; the shipped one can."""
+def _language(run: Run) -> None:
     from compo_pipeline.language.parsing import SHIPPED, load_once
 
     model = run.settings.language.model
     if model != SHIPPED and run.reads("language.model"):
-        yield from _refusal(load_once, model)
+        load_once(model)
 
 
-def _annotations(run: Run) -> Iterator[str]:
-    """Yield an error if the external table of `views.from_table` lacks needed columns."""
+def _annotations(run: Run) -> None:
+    """Raise an error if the external table of `views.from_table` lacks needed columns."""
     used = run.settings.views.from_table
     if run.writes("annotations") and (contents := annotated_contents(run.method, used)):
-        yield from _refusal(check_table, used, contents, FROM_TABLE)
+        check_table(used, contents, FROM_TABLE)
 
 
-def _processes(run: Run) -> Iterator[str]:
-    """Yield an error if batches or groups are not divisible by the number of processes."""
+def _processes(run: Run) -> None:
+    """Raise an error if batches or groups are not divisible by the number of processes."""
     from compo_pipeline.training.ranks import Ranks
 
     settings = run.settings.training
     processes = settings.distributed.nproc_per_node
     if run.writes("checkpoint") and processes != "auto":
-        ranks = Ranks(0, processes)
-        yield from _refusal(ranks.refuse_uneven, settings.batch_size, settings.contrast_group)
+        Ranks(0, processes).refuse_uneven(settings.batch_size, settings.contrast_group)
 
 
 def _models(run: Run) -> Iterator[str]:
@@ -531,7 +472,7 @@ def _cells(run: Run) -> Iterator[str]:
                 yield f"comparison_sets.{name}.cells.{label}: {line}"
 
 
-_CHECKS: tuple[Callable[[Run], Iterator[str]], ...] = (
+_CHECKS: tuple[Callable[[Run], Iterator[str] | None], ...] = (
     _signing,
     _selecting_items,
     _sources,
