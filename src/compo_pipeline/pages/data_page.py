@@ -100,7 +100,7 @@ def _profile(facts: pd.DataFrame) -> Iterator[Table]:
     yield Table(
         ("column", *_QUANTILES),
         [
-            (label, *map(float, column.quantile([*_QUANTILES.values()])))
+            (label, *(f"{each:,g}" for each in column.quantile([*_QUANTILES.values()])))
             for label, column in columns.items()
             if len(column)
         ],

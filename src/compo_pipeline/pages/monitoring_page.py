@@ -13,6 +13,15 @@ from compo_pipeline.serving.monitoring.report import Measured
 
 PAGE = "monitoring.html"
 SHOWN = "Drift", "Out of the training distribution"
+_LABELS = {
+    "images": "images",
+    "texts": "texts",
+    "cosines": "cosine of image and text",
+    "margins": "margin over texts of the reference",
+    "tokens": "tokens of the text",
+    "words": "words of the text",
+    "unknown_words": "share of unknown words",
+}
 _SHOWN = 25  # words of a table
 
 
@@ -63,9 +72,7 @@ def drift_table(report: Mapping[str, Any]) -> pages.Table:
             tested = [f"{100 * one['apart']:.0f}%", pages.p_value(one["adjusted"])]
         style = "bad" if one["name"] in report["drifted"] else "level"
         sizes = (one["requests"], one["reference"])
-        rows.append(
-            [one["name"].replace("_", " "), *sizes, *means, tested[0], pages.Cell(tested[1], style)]
-        )
+        rows.append([_LABELS[one["name"]], *sizes, *means, tested[0], pages.Cell(tested[1], style)])
     return pages.Table(
         ("figure", "requests", "reference", "mean", "of the reference", "difference", "apart", "p"),
         rows,
@@ -159,5 +166,5 @@ def sentence(report: Mapping[str, Any]) -> str:
         return "Nothing could be compared: there are too few images and texts."
     if not report["alarm"]:
         return f"No drift: none of {len(tested)} figures differs from the reference sample."
-    named = ", ".join(report["drifted"]).replace("_", " ")
+    named = ", ".join(_LABELS[name] for name in report["drifted"])
     return f"Drift from the reference sample: {named}."

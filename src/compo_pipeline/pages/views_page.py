@@ -85,6 +85,8 @@ def _categories(views: Sequence[View]) -> pages.Table:
             for (slot, *names), count in counts.most_common(_CATEGORIES)
         ],
         ["by", "category"],
+        title="Negatives of all views",
+        folded=True,
     )
 
 

@@ -115,7 +115,7 @@ def test_the_page_profiles_the_data(outcome: Outcome, approved: Callable[[str, s
     approved("data_docs", index)
     rows = len(BREAKING) + 2
     assert f"<td>train</td><td>{rows}</td><td>1</td><td>3</td>" in index  # three are unreadable
-    assert "<td>image width, pixels</td><td>31.0</td>" in index  # the narrow image
+    assert "<td>image width, pixels</td><td>31</td>" in index  # the narrow image
     assert "<td>rows with the sample_id of an earlier row</td><td>1</td>" in index
     # What a rule means, never the expression that it is made of.
     assert "^(?:missing|empty)" not in index

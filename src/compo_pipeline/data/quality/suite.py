@@ -8,7 +8,11 @@ from typing import Any
 import great_expectations as gx
 import great_expectations.expectations as gxe
 import pandas as pd
-from great_expectations.data_context.types.base import ProgressBarsConfig
+from great_expectations.data_context.types.base import (
+    DataContextConfig,
+    InMemoryStoreBackendDefaults,
+    ProgressBarsConfig,
+)
 from great_expectations.expectations.expectation import Expectation
 
 from compo_pipeline.data.quality.settings import RowRule
@@ -31,8 +35,12 @@ def check(facts: pd.DataFrame, rules: Mapping[str, RowRule]) -> pd.DataFrame:
     frame = facts.assign(decode_error=facts["decode_error"].fillna("").astype("str"))
     # Sizes that were not measured break no rule: Great Expectations passes over nulls.
     frame[_SIZES] = frame[_SIZES].astype("Int64").mask(frame["decode_error"] != "")
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    configuration = DataContextConfig(
+        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+        analytics_enabled=False,
+        progress_bars=ProgressBarsConfig(globally=False),
+    )
+    context = gx.get_context(mode="ephemeral", project_config=configuration)
     suite = gx.ExpectationSuite("rules")
     for name, rule in rules.items():
         suite.add_expectation(_expectation(name, rule))
