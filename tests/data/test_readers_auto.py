@@ -339,14 +339,3 @@ def test_usual_names_of_splits(tmp_path: Path) -> None:
     left = list(readers.read(data(tmp_path, {"train": "t.csv", "test": "t.csv"})))
     rules = Counter(each.rule for each in left if isinstance(each, Rejected))
     assert rules == {"other_split": 3}, "not bad: data.splits.val=null leaves them out"
-
-
-def test_unknown_names_of_splits_are_listed_with_their_counts(
-    tmp_path: Path,
-) -> None:
-    rows = [{"image": name, "caption": TEXTS[0]} for name in images(tmp_path)]
-    for n, row in enumerate(rows):
-        row["split"] = "train" if n < 50 else f"fold{n % 2}"
-    write_rows(tmp_path / "t.csv", rows)
-    with pytest.raises(SourceError, match=r"val: .*split has train \(50\), fold0 \(5\), fold1"):
-        list(readers.read(data(tmp_path)))

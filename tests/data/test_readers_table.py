@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from compo_pipeline.core.records import Rejected
-from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.data import readers
 from compo_pipeline.data.readers.record import RawCaption, SourceError
 from compo_pipeline.data.settings import Columns, DataSettings
@@ -237,14 +236,6 @@ def test_broken_json_lines_are_kept_with_the_reason(tmp_path: Path) -> None:
 def test_caption_and_sentences_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="leave one null"):
         Columns(caption="a", sentences="b")
-
-
-@pytest.mark.parametrize("spec", [">1000000000", "1000000000", ".1000000000", "{width}", "0>1000"])
-def test_a_pattern_that_makes_long_names_of_short_values_is_refused(spec: str) -> None:
-    given: dict[str, Any] = {"root": "x", "format": "table", "splits": {"train": "t.csv"}}
-    given["columns"] = {"image": f"{{key:{spec}}}.jpg"}
-    with pytest.raises(SettingsError, match=r"^data\.columns.*image: '\{key:.*three digits"):
-        parse(DataSettings, given, "data")
 
 
 def test_cogvlm_laion(tmp_path: Path) -> None:

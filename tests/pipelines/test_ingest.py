@@ -175,6 +175,21 @@ def test_a_split_without_a_usable_record_says_why(
     assert reason in raised.value.message and "\n" not in raised.value.message
 
 
+def test_a_split_of_a_file_of_several_says_what_its_column_has(
+    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]]
+) -> None:
+    data = DataSettings(tmp_path, "table", dict.fromkeys(("train", "val"), "t.csv"))
+    for values, reason in (
+        ("train", r"where there are none, .*data\.columns\.split.* data\.splits\.val=null"),
+        ("fold", r"splits\.val: .* split is 'fold', expected one of train, val; where there are"),
+    ):
+        (tmp_path / "t.csv").write_text(
+            f"image,caption,split\na.jpg,A dog on a sofa.,train\nb.jpg,A cat.,{values}\n"
+        )
+        with pytest.raises(SourceError, match=reason):
+            ingest(data)
+
+
 def test_a_half_downloaded_folder_says_what_is_missing(
     shared: Path, tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: RunSettings
 ) -> None:

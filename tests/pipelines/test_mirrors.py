@@ -288,7 +288,7 @@ def test_of_less_than_half_the_join_is_refused(root: Path) -> None:
     ("captions", "error"),
     [
         ({"file": "none.csv"}, r"data\.captions\.file: no file below .* matches 'none\.csv'"),
-        ({"file": "a.csv", "key": "uid"}, r"data\.captions\.key: .*a\.csv has no column uid \(it"),
+        ({"file": "a.csv", "key": "uid"}, r"data\.captions\.file: .*a\.csv has no column uid \(it"),
         (
             {"file": "cut.parquet"},
             r"data\.captions\.file: .*cut\.parquet is damaged",

@@ -28,7 +28,7 @@ import numpy as np
 from compo_pipeline.core.files import size_and_time
 from compo_pipeline.core.parquet import parquet_file
 from compo_pipeline.core.remote import open_file
-from compo_pipeline.core.untrusted import holds_images, shown
+from compo_pipeline.core.untrusted import holds_images, path_below, shown
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -144,6 +144,15 @@ def split_member(name: str) -> tuple[str, str]:
     """Split an image's name into archive path and member name (empty for a plain file)."""
     found = _INSIDE.fullmatch(name)
     return (found[1], found[2]) if found else (name, "")
+
+
+def is_there(root: Path, name: str) -> bool:
+    """Whether an image is a file below a root, or in an archive there."""
+    try:
+        path, (archive, member) = path_below(root, name), split_member(name)
+        return path.is_file() or (bool(member) and member in scan(root / archive).members)
+    except (OSError, ValueError):
+        return False
 
 
 def scan(path: Path) -> Archive:

@@ -309,13 +309,13 @@ class _Reader:
         if field in self._contents and len(images) != len(found):
             self.problems[f"records whose {field} are not as many as their {name}"] += 1
             images = [""] * len(found)
-        usable = [place for place, (text, _) in enumerate(found) if self._is_text(text)]
-        shown_images = tuple(str(images[place] or "") for place in usable) if images else ()
-        return (
-            tuple(found[place][0].strip() for place in usable),
-            tuple(found[place][1] for place in usable),
-            shown_images,
-        )
+        usable = [
+            (text.strip(), column, str(image or ""))
+            for (text, column), image in zip(found, images or [""] * len(found), strict=True)
+            if self._is_text(text)
+        ]
+        texts, columns, shown_images = zip(*usable, strict=True) if usable else ((), (), ())
+        return texts, columns, shown_images if images else ()
 
     def _field_values(self, record: Mapping[str, Any], name: str) -> list[Any]:
         """Values of a record in the column of a field; an empty list if the field is not read."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import string
 from dataclasses import field, fields, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -16,8 +15,6 @@ from compo_pipeline.core.remote import cache_and_url
 from compo_pipeline.core.settings import Open, settings
 from compo_pipeline.data.generators import GENERATORS
 
-# Part of a field's format: a width or precision that is long, or that another column gives.
-_UNBOUNDED = re.compile(r"\d{4}|\{")
 # A source's name is a folder, a value of the column `source` and a part of a dotted key.
 _SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
@@ -41,20 +38,12 @@ class Columns:
     one file serves several splits; null: the column `split` where the file has one."""
 
     def __post_init__(self) -> None:
-        """Refuse two columns for the caption, and a pattern of which a short value makes a long
-        name.
-        """
+        """Refuse two columns for the caption."""
         if self.caption and self.sentences:
             raise ValueError(
                 f"caption ({self.caption}) and sentences ({self.sentences}) are both set: "
                 "leave one null"
             )
-        for _, name, spec, _ in string.Formatter().parse(self.image or ""):
-            if _UNBOUNDED.search(spec or ""):
-                raise ValueError(
-                    f"image: '{{{name}:{spec}}}' has no fixed width of up to three digits; "
-                    "expected a pattern such as {key:.5}/{key}.jpg"
-                )
 
 
 @settings

@@ -176,16 +176,24 @@ def _require_rows(
 ) -> None:
     """Raise an error for a split of which no record can be used, with the most frequent reason.
 
+    Records that cannot be used are of the first split of their file.
+
     Raises:
         SourceError: there is one.
     """
     there = rows.column("split").unique().to_pylist()
-    for split in splits:
-        own = [each for each in unparseable if f"/{split}-" in f"/{each.sample_id}"] or unparseable
-        if own and split not in there:
-            raise SourceError(
-                f"data.splits.{split}: none of its records can be used; {most_frequent(own)}"
+    for split in (each for each in splits if each not in there):
+        own = [each for each in unparseable if f"/{split}-" in f"/{each.sample_id}"]
+        reasons = [most_frequent(own or unparseable)] if unparseable else []
+        if not own:
+            reasons.append(
+                f"where there are none, raise data.shares.{split}, or name the column that says "
+                "each record's split (train, val, test, validation, ...) in data.columns.split; "
+                f"data.splits.{split}=null leaves the split out"
             )
+        raise SourceError(
+            f"data.splits.{split}: none of its records can be used; {'; '.join(reasons)}"
+        )
 
 
 def _record_counts(

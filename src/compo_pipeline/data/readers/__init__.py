@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from compo_pipeline.core import archives
 from compo_pipeline.core.plugins import Registry
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.core.settings import SettingsError, nearest
@@ -56,7 +57,6 @@ _DIVIDED = ("table", "neg_clip")
 
 # A key of `data` that a source has too.
 _KEY = re.compile(rf"(?<![\w/.])data\.({'|'.join(each.name for each in fields(SourceSettings))})\b")
-_VALUES = 8  # of a column of splits, in a message
 
 
 def reader(data: DataSettings) -> Reader:
@@ -101,13 +101,15 @@ def read(
 
 
 def _some_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejected]:
-    """Yield the records of a split, of which there is one at least."""
+    """Yield the records of a split, of which there is one at least in files of its own."""
     try:
-        records = split_records(data, split)
-        if (first := next(records, None)) is None:
-            raise SourceError(_no_record(data, split))
-        yield first
-        yield from records
+        records, source = split_records(data, split), data.splits[split]
+        if (first := next(records, None)) is not None:
+            yield first
+            yield from records
+        elif len(data.sharing(source)) == 1:
+            files = reader(data).caption_files(data, source)
+            raise SourceError(f"{listed([*map(str, files)]) or data.root / source} holds no record")
     except SourceError as error:
         raise SourceError(f"data.splits.{split}: {error}") from error
 
@@ -124,7 +126,7 @@ def split_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejec
 
 
 def _with_own_path(root: Path, record: RawCaption | Rejected) -> RawCaption | Rejected:
-    """The record, with its image's path as the folder spells it, where it is there.
+    """The record, with its image's path as the folder or archive spells it, where it is there.
 
     Absolute paths below the root become relative. macOS decomposes accents in the names of files.
     """
@@ -136,8 +138,7 @@ def _with_own_path(root: Path, record: RawCaption | Rejected) -> RawCaption | Re
         below = (os.path.relpath(image, folder) for folder in (root.absolute(), root.resolve()))
         own = next((each for each in below if not each.startswith("..")), image)
     forms = (own, *(unicodedata.normalize(form, own) for form in ("NFC", "NFD")))
-    # Path.is_file raises an error for a name that is too long.
-    own = next((form for form in forms if os.path.isfile(root / form)), own)  # noqa: PTH113
+    own = next((form for form in forms if archives.is_there(root, form)), own)
     return replace(record, image=own, image_id=record.image_id.replace(image, own))
 
 
@@ -234,34 +235,3 @@ def locate_source(data: DataSettings) -> dict[str, Any]:
             raise SourceError(f"data.splits.{split}: {error}") from error
         splits[split] = [str(path.relative_to(data.root)) for path in (*files, *tables)]
     return {"format": data.format, "root": str(data.root), "splits": splits}
-
-
-def _no_record(data: DataSettings, split: str) -> str:
-    """Error about a split without a record.
-
-    Records that cannot be used are of the first split of their file.
-    """
-    source = data.splits[split]
-    first, *others = data.sharing(source)
-    files = listed([*map(str, reader(data).caption_files(data, source))]) or data.root / source
-    problem = f"{files} holds no record"
-    if data.format == "table" and others and (values := table.split_values(data, source)):
-        column, counts = next(iter(values.items()))
-        shown = ", ".join(f"{name} ({n})" for name, n in counts.most_common(_VALUES))
-        return (
-            f"{problem} of this split: its column {column} has {shown}, expected "
-            f"{', '.join((first, *others))} (validation, valid and dev are val, restval is "
-            "train); another column is named in data.columns.split, and "
-            f"data.splits.{split}=null leaves the split out"
-        )
-    records = list(split_records(data, first)) if others else []
-    bad = [record for record in records if isinstance(record, Rejected)]
-    if records and len(bad) == len(records):
-        such = f"{bad[0].sample_id}: {bad[0].detail}"
-        return f"{problem} that can be used; {len(bad)} cannot, such as {such}"
-    if not records:
-        return problem
-    return (
-        f"{problem} of this split; raise data.shares.{split}, or name the column that says each "
-        f"record's split in data.columns.split; data.splits.{split}=null leaves the split out"
-    )

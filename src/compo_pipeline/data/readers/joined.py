@@ -22,7 +22,7 @@ from compo_pipeline.data.readers.record import (
     rejected,
     source_files,
 )
-from compo_pipeline.data.settings import DataSettings
+from compo_pipeline.data.settings import CaptionTable, DataSettings
 
 _TEXT = ".txt"
 _LEAST_MATCHED = 0.5  # of the images or the captions, of which there are fewer
@@ -53,28 +53,28 @@ def caption_tables(data: DataSettings) -> list[Path]:
         return []
     try:
         found = source_files(data, given.file)
-        tables = {path: table.column_names(path) for path in found if path.suffix in table.SUFFIXES}
+        if not found:
+            raise SourceError(f"no file below {data.root} matches '{given.file}'")
+        for path in found:
+            _require_columns(path, given)
     except SourceError as error:
         raise SourceError(f"data.captions.file: {error}") from error
-    if not found:
-        raise SourceError(
-            f"data.captions.file: no file below {data.root} matches '{given.file}'; expected the "
-            "table of captions"
-        )
-    for path in found:
-        if path.suffix == _TEXT:
-            continue
-        if path not in tables:
-            expected = ", ".join((*table.SUFFIXES, _TEXT))
-            raise SourceError(f"data.captions.file: {path} is no table; expected {expected}")
-        for name in ("key", "caption"):
-            column = getattr(given, name)
-            if table.own_spelling(column, tables[path]) is None:
-                raise SourceError(
-                    f"data.captions.{name}: {path} has no column {column} (it has "
-                    f"{shown(', '.join(tables[path]))})"
-                )
     return found
+
+
+def _require_columns(path: Path, given: CaptionTable) -> None:
+    """Raise an error for a file that is no table, or lacks the columns of key and caption."""
+    if path.suffix == _TEXT:
+        return
+    if path.suffix not in table.SUFFIXES:
+        raise SourceError(f"{path} is no table; expected {', '.join((*table.SUFFIXES, _TEXT))}")
+    there = table.column_names(path)
+    for name, column in (("key", given.key), ("caption", given.caption)):
+        if table.own_spelling(column, there) is None:
+            raise SourceError(
+                f"{path} has no column {column} (it has {shown(', '.join(there))}): set "
+                f"data.captions.{name}"
+            )
 
 
 def _table_records(path: Path, columns: list[str]) -> Iterator[table.Values]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import shlex
 import string
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -119,16 +118,6 @@ def _split_column(data: DataSettings, source: str, path: Path) -> str | None:
     if data.columns.split is None and len(data.sharing(source)) > 1:
         return _SPLIT if own_spelling(_SPLIT, column_names(path)) else None
     return data.columns.split
-
-
-def split_values(data: DataSettings, source: str) -> dict[str, Counter[str]]:
-    """Numbers of rows by their value in the column of splits, by the name of that column."""
-    found: dict[str, Counter[str]] = {}
-    for path in caption_files(data, source):
-        if column := _split_column(data, source, path):
-            rows = (row for row in records(path, [column]) if isinstance(row, Mapping))
-            found.setdefault(column, Counter()).update(str(row.get(column)) for row in rows)
-    return found
 
 
 class _RowParser:
