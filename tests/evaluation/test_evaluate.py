@@ -128,11 +128,6 @@ def test_everything_a_reader_should_know_is_counted(
     (found,) = audit([subtask], _embedded(embedded, tiny_model(0), subtask, gone))
     assert (found.items, found.skipped, found.reasons) == (4, 2, {"missing": 2})
     assert (found.texts, found.truncated) == (8, 2)
-    assert [(d.item, d.kind) for d in found.examples] == [
-        ("equal", "equal text"),
-        ("case", "equal tokens"),
-        ("cut", "equal tokens"),
-    ]
     assert found.degenerate == 3
 
 
@@ -173,10 +168,7 @@ def test_captions_that_two_images_share(
     )
     subtask = Subtask("retrieval", "raw", ("retrieval",), Path("i"), items)
     (found,) = audit([subtask], _embedded(embedded, tiny_model(0), subtask, {}))
-    assert [(d.item, d.kind) for d in found.examples] == [
-        ("b", "equal tokens"),
-        ("c", "equal tokens"),
-    ]
+    assert found.degenerate == 2
 
 
 def test_the_defects_of_the_official_files_are_found(
@@ -192,7 +184,7 @@ def test_the_defects_of_the_official_files_are_found(
     made = embedded({"x": [1.0]}, {text: [1.0] for text in texts})
     tokens = tokenize_texts(texts, open_clip.get_tokenizer("ViT-B-32"))
     (found,) = audit([subtask], Embedded(made.images, {}, made.texts, tokens))
-    assert sum(example.kind == "equal text" for example in found.examples) == 2
+    assert found.degenerate == 2
     assert np.count_nonzero(tokens.truncated) == found.truncated == 0
 
 

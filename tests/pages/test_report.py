@@ -21,7 +21,7 @@ from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
 from compo_pipeline.evaluation.differences import item_changes
-from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison, DegenerateItem
+from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.pages import report
 from compo_pipeline.pages.item_cards import change_cards
 from compo_pipeline.pages.pages import Card, Link
@@ -66,15 +66,12 @@ def _scores() -> list[Score]:
 @pytest.fixture
 def comparison() -> Comparison:
     rows = compare([_scores()], MODELS, run_pairs(MODELS), {})
-    degenerate = DegenerateItem("7", "equal text", "a <i>cup</i>")
     return Comparison(
         dataset="scenes",
         models=COMPARED,
         conclusions=summary_lines(rows),
         rows=tuple(rows),
-        audits=(
-            Audit("sugar_crepe_pp", "swap_att", 8, 3, {"missing": 3}, 20, 2, 1, (degenerate,)),
-        ),
+        audits=(Audit("sugar_crepe_pp", "swap_att", 8, 3, {"missing": 3}, 20, 2, 1),),
         overlaps=(
             Overlap("sugar_crepe_pp", "swap_att", 5, 0, 1, 9, 4, {"right seen, wrong none": 3}),
         ),

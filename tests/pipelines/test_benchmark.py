@@ -248,7 +248,7 @@ def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> Non
     assert aggregate_rows(replace(suite_of(values, ""), titles={"aro": "ARO-style"})) == []
 
 
-AUDIT = Audit("sugar_crepe_pp", "swap_att", 666, 0, {}, 1998, 0, 0, ())
+AUDIT = Audit("sugar_crepe_pp", "swap_att", 666, 0, {}, 1998, 0, 0)
 
 
 @pytest.mark.parametrize("left_out", ["items", "skipped", "deviations"])

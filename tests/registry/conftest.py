@@ -125,7 +125,7 @@ def comparison() -> Comparison:
         dataset="toy",
         models={role: ComparedModel(name, name) for role, name in models.items()},
         rows=tuple(rows),
-        audits=(Audit("retrieval", "raw", 40, 2, {"missing": 2}, 80, 0, 0, ()),),
+        audits=(Audit("retrieval", "raw", 40, 2, {"missing": 2}, 80, 0, 0),),
         overlaps=(Overlap("retrieval", "raw", 40, 1, 0, 40, 3),),
     )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -49,22 +48,6 @@ from compo_pipeline.models.weights import CONFIG_FILE
 
 log = logging.getLogger(__name__)
 
-_EXAMPLES = 50
-
-
-@dataclass(frozen=True, slots=True)
-class DegenerateItem:
-    """An item that no model can get right, since a positive equals a negative.
-
-    `kind` is `equal text`, or `equal tokens` if the texts differ but the model's tokenizer
-    (lower-casing, truncation) maps them to the same tokens. In retrieval, the other text is a
-    caption of another image.
-    """
-
-    item: str
-    kind: str
-    text: str
-
 
 @dataclass(frozen=True, slots=True)
 class Audit:
@@ -72,8 +55,7 @@ class Audit:
 
     They are those under the base's tokenizer. `reasons` counts the items whose image could not be
     used, by reason; `texts` are distinct; `dropped` counts items of the files that the official
-    code leaves out; `examples` are the first of the `degenerate` items. `deviations` say in what
-    scoring differs from the official run.
+    code leaves out; `deviations` say in what scoring differs from the official run.
     """
 
     benchmark: str
@@ -84,7 +66,6 @@ class Audit:
     texts: int
     truncated: int
     degenerate: int
-    examples: tuple[DegenerateItem, ...]
     dropped: dict[str, int] = field(default_factory=dict)
     deviations: tuple[str, ...] = ()
 
@@ -418,7 +399,6 @@ def _audit_set(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded:
     found = [problem for problem in problems if problem is not None]
     texts = {text for task in subtasks for text in task.texts()}
     tokens = embedded.tokens
-    degenerate = [each for task in subtasks for each in _degenerate_items(task, tokens)]
     return Audit(
         benchmark=benchmark,
         subtask=name,
@@ -427,15 +407,18 @@ def _audit_set(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded:
         reasons=dict(Counter(reason.split(":", 1)[0] for reason in found)),
         texts=len(texts),
         truncated=sum(bool(tokens.truncated[tokens.index[text]]) for text in texts),
-        degenerate=len(degenerate),
-        examples=tuple(degenerate[:_EXAMPLES]),
+        degenerate=sum(_count_degenerate(task, tokens) for task in subtasks),
         dropped=dict(sum((Counter(task.dropped) for task in subtasks), Counter[str]())),
         deviations=tuple(dict.fromkeys(why for task in subtasks for why in task.deviations)),
     )
 
 
-def _degenerate_items(subtask: Subtask, tokens: Tokens) -> Iterator[DegenerateItem]:
-    """Yield the items whose right and wrong texts are equal, or have equal tokens."""
+def _count_degenerate(subtask: Subtask, tokens: Tokens) -> int:
+    """Number of items that no model can get right, since a right text has a wrong one's tokens.
+
+    Equal tokens are equal texts, or texts that the tokenizer (lower-casing, truncation) does not
+    tell apart. In retrieval the wrong text is a caption of another image.
+    """
     rows = tokens.ids.numpy()
 
     def ids(text: str) -> bytes:
@@ -443,23 +426,14 @@ def _degenerate_items(subtask: Subtask, tokens: Tokens) -> Iterator[DegenerateIt
         return found
 
     if "retrieval" in subtask.protocols:
-        # Captions that two images share.
-        captions = [(item.item, text) for item in subtask.items for text in item.positives]
-        owners: dict[bytes, set[str]] = defaultdict(set)
-        texts: dict[bytes, set[str]] = defaultdict(set)
+        captions = [(item.item, ids(text)) for item in subtask.items for text in item.positives]
+        owners: defaultdict[bytes, set[str]] = defaultdict(set)
         for name, text in captions:
-            owners[ids(text)].add(name)
-            texts[ids(text)].add(text)
-        for name, text in captions:
-            if len(owners[ids(text)]) > 1:
-                kind = "equal text" if len(texts[ids(text)]) == 1 else "equal tokens"
-                yield DegenerateItem(name, kind, text)
-    elif not {"image_to_text", "half_truth"}.isdisjoint(subtask.protocols):
-        for item in subtask.items:
-            for right, wrong in product(item.positives, item.negatives):
-                if right == wrong:
-                    yield DegenerateItem(item.item, "equal text", right)
-                    break
-                if ids(right) == ids(wrong):
-                    yield DegenerateItem(item.item, "equal tokens", f"{right} | {wrong}")
-                    break
+            owners[text].add(name)
+        return sum(len(owners[text]) > 1 for _, text in captions)
+    if {"image_to_text", "half_truth"}.isdisjoint(subtask.protocols):
+        return 0
+    return sum(
+        not set(map(ids, item.positives)).isdisjoint(map(ids, item.negatives))
+        for item in subtask.items
+    )

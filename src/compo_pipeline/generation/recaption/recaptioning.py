@@ -119,7 +119,7 @@ def recaption(
     groups = grouped(sources, images.AT_ONCE)
     found = (one for some in groups for one in images.measure(root, some, ingest, engine).values())
     measured = Table.spilled(found, DecodedImage, folder)
-    unanswered = _ask(captioner, _questions(measured, root, captioner, settings, ingest))
+    unanswered = _ask(measured, root, captioner, settings, ingest)
     source = captioner.name, captioner.model, captioner.prompt
     rejected: list[Rejected] = []
     openings, firsts = Counter[str](), Counter[str]()
@@ -169,28 +169,26 @@ def recaption(
     return Recaptioning(rows, rejected, report)
 
 
-def _questions(
+def _ask(
     measured: Iterable[DecodedImage],
     root: Path,
     captioner: Captioner,
     settings: RecaptionSettings,
     ingest: IngestSettings,
-) -> list[Question]:
-    """Questions for the readable images without a stored answer; equal images share one."""
-    found: dict[str, Question] = {}
+) -> dict[str, str]:
+    """Ask about the readable images without a stored answer; by key, why there is no answer.
+
+    Equal images share a question.
+    """
+    questions: dict[str, Question] = {}
     for some in grouped(measured, _AT_ONCE):
         readable = [(image.path, _image_content(image)) for image in some if image.error is None]
         keys = {captioner.key(content): (path, content) for path, content in readable}
         known = captioner.answers.get(keys)
         for key, (path, content) in keys.items():
-            if key not in known and key not in found:
+            if key not in known:
                 load = partial(shown_image, root, path, ingest.limits, settings.max_side)
-                found[key] = Question(key, content, load)
-    return list(found.values())
-
-
-def _ask(captioner: Captioner, questions: Sequence[Question]) -> dict[str, str]:
-    """Ask the captioner, and log the tokens of its replies; by key, why there is no answer."""
+                questions.setdefault(key, Question(key, content, load))
     if not questions:
         log.info("Recaptioning: every answer is stored, nothing is asked.")
         return {}
@@ -198,9 +196,9 @@ def _ask(captioner: Captioner, questions: Sequence[Question]) -> dict[str, str]:
     reasons: dict[str, str] = {}
     tokens: Counter[str] = Counter()
     with Meter(len(questions), "captioning images") as meter:
-        for question, result in zip(questions, captioner.ask(questions), strict=True):
+        for key, result in zip(questions, captioner.ask([*questions.values()]), strict=True):
             if isinstance(result, NoAnswer):
-                reasons[question.key] = str(result)
+                reasons[key] = str(result)
             else:
                 tokens.update(prompts=result.prompt_tokens, answers=result.answer_tokens)
             meter.advance()
