@@ -113,10 +113,10 @@ class SceneEditSettings:
     seed: int = 0
     """Seed of every edit."""
     edits: Annotated[tuple[EditKind, ...], Field(min_length=1)] = tuple(EDITS)
-    """Kinds of negatives to draw from, each as likely where it is possible."""
+    """Kinds of negatives to draw from, each equally likely if it is possible."""
     preferred: tuple[EditKind, ...] = ()
-    """Those that come before the others, and are drawn from too: another kind is drawn only for a
-    sentence for which none of these is possible."""
+    """Kinds of negatives that are tried first. Another kind is drawn only for a sentence that
+    allows none of these."""
 
 
 class SceneCounterfactuals:

@@ -57,9 +57,9 @@ class WorldSettings:
     """
 
     things: tuple[str, ...] = ()
-    """Names of things; empty: the standard ones."""
+    """Names of things. Empty uses the standard ones."""
     colours: tuple[str, ...] = ()
-    """Names of colours; empty: the standard ones."""
+    """Names of colours. Empty uses the standard ones."""
 
     def world(self) -> World:
         """Create the `World` with these things and colours.
@@ -96,19 +96,19 @@ class SceneSettings:
     items: PositiveInt = 1000
     """Items of each benchmark subtask, per held-out split."""
     images: PositiveInt = 1500
-    """Images that these items are drawn from."""
+    """Number of images from which these items are drawn."""
     classified: PositiveInt = 1000
-    """Images of one thing for zero-shot classification."""
+    """Number of images of one thing, for zero-shot classification."""
     counts: tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat] = (0.35, 0.5, 0.15)
     """Weights of scenes with one, two and three things."""
     relations: Share = RELATIONS
-    """Chance that the first sentence of a training scene names the relation of two things, where it
-    is clear."""
+    """Probability that the first sentence of a training scene names the relation of two things, if
+    it is clear."""
     long_captions: bool = False
-    """Whether captions name every detail of their scene: each thing's colour, pattern, size and
-    place, each relation, the background; or two to four of them."""
+    """Whether captions name every detail of their scene (each thing's colour, pattern, size and
+    place, each relation, the background) or only two to four of them."""
     world: WorldSettings = field(default_factory=WorldSettings)
-    """Which things and colours exist."""
+    """Things and colours that exist."""
 
     def __post_init__(self) -> None:
         """Refuse weights that are all zero."""

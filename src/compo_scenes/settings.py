@@ -52,7 +52,8 @@ class PretrainingSettings:
     """Settings of the training of the shipped base model `scenes-base`."""
 
     device: Annotated[str, SPEED] = "auto"
-    """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA if there is a GPU, else the CPU."""
+    """Device of the pretraining: auto, cpu, cuda, cuda:<n> or mps. auto is CUDA if there is a GPU,
+    else the CPU."""
 
 
 @settings

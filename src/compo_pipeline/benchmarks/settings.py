@@ -20,8 +20,8 @@ class RetrievalSettings:
     split: str | None = "test"
     """Name of the split in the captions table; null switches retrieval off."""
     text: TextProtocol | Annotated[tuple[TextProtocol, ...], Field(min_length=1)] = "raw"
-    """Text protocol, or several: `raw` captions (first sentences), CLIC's normalised ones, or
-    `whole` captions (all sentences)."""
+    """Text protocol, or a list of them: `raw` captions (first sentences), `clic` for captions
+    normalised as in CLIC's evaluation, or `whole` captions (all sentences)."""
 
 
 @settings
@@ -29,7 +29,7 @@ class FoilBenchmarkSettings:
     """Settings of the benchmark of foils made from the dataset's own captions (`foils`)."""
 
     split: str | None = None
-    """Set of foils that is scored, a name of `foils.splits`; null switches them off."""
+    """Set of foils to score, a name from `foils.splits`. Null scores none."""
 
 
 @settings
@@ -37,18 +37,18 @@ class BenchmarkSet:
     """Settings of one benchmark in `benchmarks.sets`: folders of its files, number of items."""
 
     root: str | None = None
-    """Folder of its annotation files, or its URL; null is `<benchmarks.root>/<name>`."""
+    """Folder of the benchmark's annotation files, or its URL. Null is
+    `<benchmarks.root>/<name>`."""
     images: str | None = None
-    """Folder of its images, or its URL; null is `benchmarks.images`, else the folder `images` in
-    that of its annotation files or, where there is none below `benchmarks.root`,
-    `<benchmarks.root>/images`."""
+    """Folder of the benchmark's images, or its URL. Null is `benchmarks.images`, else the folder
+    `images` beside the annotation files, else `<benchmarks.root>/images`."""
     optional: bool | None = None
-    """Whether it is listed as not run where its folder does not exist, which is an error else; null
-    is true for members of `benchmarks.suite`."""
+    """Whether the benchmark is listed as not run if its folder does not exist; otherwise that is an
+    error. Null is true for members of `benchmarks.suite`."""
     items: PositiveInt | Mapping[str, PositiveInt] | None = None
-    """So many items of each subtask, or of those named; null is all, of a suite's member as many as
-    its paper has. They are drawn at random, always the same; of VL-CheckList they are the first
-    with an image."""
+    """Number of items of each subtask, or of the subtasks that are named. Null is all, or as many
+    as in the paper for a member of a suite. Items are drawn at random, always the same; in
+    VL-CheckList they are the first ones with an image."""
 
 
 @settings
@@ -56,25 +56,26 @@ class BenchmarksSettings:
     """Settings of the benchmarks to score: suite, folders of their files, and tie rule."""
 
     root: str | None = None
-    """Folder with one folder of annotation files per benchmark, or its URL; null is that of
-    rendered scenes, and for other data leaves out all benchmarks without a root of their own."""
+    """Folder with one folder of annotation files per benchmark, or its URL. Null is the folder of
+    rendered scenes; for other data it leaves out all benchmarks without a root of their own."""
     images: str | None = None
-    """Folder with the images of these files, or its URL; null is `<root>/<name>/images` of a
-    benchmark that has it, else `<root>/images`."""
+    """Folder with the images of the benchmarks, or its URL. Null is `<root>/<name>/images` if it
+    exists, else `<root>/images`."""
     sets: Mapping[str, BenchmarkSet | None] = field(default_factory=dict)
-    """Benchmarks by name, such as sugar_crepe, with the places of their files: further ones, and
-    changes of those of `suite`; null leaves one out. The names: docs/reference/benchmarks.md."""
+    """Benchmarks by name, such as sugar_crepe, with the places of their files. They extend or
+    change those of `suite`; null removes one. See docs/reference/benchmarks.md for the names."""
     suite: str | None = None
-    """The benchmarks of a paper's tables: clic, fsc, sparcl or c2lip; null is
-    none but those of `sets`."""
+    """Benchmarks of a paper's tables: clic, fsc, sparcl or c2lip. Null scores only those of
+    `sets`."""
     ties: Literal["strict", "official"] = "strict"
-    """Equal similarities: wrong (`strict`), or as the official code of each benchmark has it."""
+    """How equal similarities count: as wrong (`strict`), or as in the official code of each
+    benchmark (`official`)."""
     exif: bool = True
-    """Whether images are turned upright by their EXIF orientation, which training does and no
-    official code of a benchmark does."""
+    """Whether images are turned upright by their EXIF orientation, as in training. The benchmarks'
+    official code does not do so."""
     retrieval: RetrievalSettings = field(default_factory=RetrievalSettings)
-    """Score retrieval over the dataset's own captions."""
+    """Retrieval over the dataset's own captions."""
     foils: FoilBenchmarkSettings = field(default_factory=FoilBenchmarkSettings)
-    """Score foils of the dataset's own captions."""
+    """Foils of the dataset's own captions."""
     follow_symlinks: bool = False
     """Whether benchmark files and images may be links to files outside `root` and `images`."""

@@ -29,26 +29,28 @@ class AnnotationColumns:
     sample_id: str | None = None
     """Column with the id of the caption row, with or without the name of its split before it."""
     image: str | None = None
-    """Column with the image's path, of which the last parts count, or with a number, such as the
-    one that ends the file names of COCO."""
+    """Column with the image's path, of which the last parts are compared, or with a number, such as
+    the one at the end of COCO's file names."""
     caption: str | None = None
-    """Column with the caption, compared without case and closing marks. Of `sample_id`, `image` and
-    `caption` one at least is named; a record is of the rows that agree in all that are."""
+    """Column with the caption, compared regardless of case and closing punctuation. Name at least
+    one of `sample_id`, `image` and `caption`. A record belongs to the rows that agree in all
+    columns that are named."""
     negatives: tuple[str, ...] = ()
-    """Columns with texts that are false of the image: one text, or a list (of Parquet, JSON or
-    Python) of which one is drawn in each epoch. Each column is a negative of a view."""
+    """Columns with texts that are false of the image. Each holds one text, or a list (of Parquet,
+    JSON or Python) of which one is drawn in each epoch. Each column gives a view one negative."""
     positives: tuple[str, ...] = ()
-    """Columns with further texts that are true of the image, one or a list."""
+    """Column with further texts that are true of the image: one text or a list."""
     negative_images: str | None = None
-    """Column with paths of images that show the negatives, below `images`: as many as there are
-    negatives."""
+    """Column with paths of images that show the negatives, relative to `images`, as many as there
+    are negatives."""
     positive_images: str | None = None
-    """Column with paths of images that show the positives, likewise."""
+    """Column with paths of images that show the positives, relative to `images`, as many as there
+    are positives."""
     phrases: str | None = None
     """Column with a list of noun phrases of the caption."""
     neighbours: str | None = None
-    """Column with a list of numbers of records of the table, from 0, whose images are similar: one
-    is drawn in each epoch and joins the batch with its caption and negatives."""
+    """Column with a list of record numbers (from 0) with similar images. One is drawn in each epoch
+    and joins the batch with its caption and negatives."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -84,20 +86,22 @@ class AnnotationSettings:
     """Settings of an external table of negatives, positives, phrases or images of captions."""
 
     file: str | None = None
-    """The table: CSV, TSV, JSON lines or Parquet, as seen from the project's folder; null: none."""
+    """Table with the texts: CSV, TSV, JSON lines or Parquet. The path is relative to the project's
+    folder. Null uses no table."""
     layout: Layout = "columns"
-    """`columns` reads those that are named below. `neg_clip` is NegCLIP's train_neg_clip.tsv,
-    `sparcl` SPARCL's csv of five captions an image, each with a negative and a positive."""
+    """Layout of the table. `columns` reads the columns that are named below. `neg_clip` is
+    NegCLIP's train_neg_clip.tsv, `sparcl` is SPARCL's csv of five captions per image, each with a
+    negative and a positive."""
     columns: AnnotationColumns = field(default_factory=AnnotationColumns)
-    """Names of columns, of the layout `columns`."""
+    """Names of the columns, for the layout `columns`."""
     drawn: PositiveInt | None = None
-    """Negatives of a view, drawn without repetition among all of a caption; null: one of each
-    column. Methods with one negative a text draw one in any case."""
+    """Number of negatives of a view, drawn without repetition from all negatives of the caption.
+    Null takes one of each column. Methods with one negative per text always draw one."""
     images: str = "."
-    """Folder of `negative_images` and `positive_images`; of the layout `sparcl` the one that holds
-    synthetic_negative and synthetic_positive."""
+    """Folder of `negative_images` and `positive_images`. For the layout `sparcl`, the folder that
+    holds synthetic_negative and synthetic_positive."""
     least_matched: Share = 0.5
-    """The run stops where a smaller share of the rows has a record."""
+    """Smallest share of the rows that must have a record; otherwise the run stops."""
 
     def __post_init__(self) -> None:
         """A layout has columns of its own; a table needs a key and something to read."""
@@ -160,19 +164,19 @@ class Annotations:
     """Negatives, positives, phrases and neighbours of caption rows, from an external table."""
 
     rows: Mapping[str, Sequence[Annotation]] = field(default_factory=dict)
-    """By sample_id."""
+    """Texts of each row, by sample_id."""
 
     contents: frozenset[str] = frozenset()
-    """What is read of it: fields of `AnnotationColumns`."""
+    """Fields of `AnnotationColumns` that are read from the table."""
 
     columns: tuple[str, ...] = ()
     """Names of the columns of negatives."""
 
     drawn: int | None = None
-    """Negatives of a view; None: one of each column."""
+    """Number of negatives of a view. None takes one of each column."""
 
     fingerprint: str = ""
-    """Of the rows and of how they are drawn from."""
+    """Fingerprint of the rows and of how negatives are drawn."""
 
     @classmethod
     def from_rows(

@@ -35,9 +35,9 @@ class CommandOptions:
     """Options of the running command line (`--env`, `--params`), for commands shown to the user."""
 
     env: str | None = None
-    """Kedro's environment; null is its default."""
+    """Kedro's environment. None is its default."""
     params: dict[str, Any] = field(default_factory=dict)
-    """What `--params` gave."""
+    """Parameters that `--params` gave."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class RemoteSettings:
     cache: Path = Path("data/remote")
     """Local folder for copies of the objects that are read."""
     cache_gb: Annotated[float, Field(gt=0, le=10**6)] = 50
-    """Its size in 10^9 bytes; the least recently used copies are removed."""
+    """Size of the cache in 10^9 bytes. The least recently used copies are removed."""
 
 
 def is_url(value: Any) -> bool:

@@ -63,19 +63,20 @@ class Parts(Generic[Row]):
     """Rows of a table that `write_rows` computes in parts, so that it can resume after a kill."""
 
     what: str
-    """What is done, for the progress."""
+    """What the parts hold, as progress bars show it."""
 
     compute: Callable[[range], Iterable[Row]]
-    """The rows of a part, by the numbers of what they are made of; it is sent to the workers."""
+    """Function that computes the rows of a part from the numbers of their inputs. It is sent to the
+    workers."""
 
     count: int
-    """Of what rows are made of."""
+    """Number of inputs."""
 
     fingerprint: str
-    """Of everything that the rows depend on."""
+    """Hash of everything that the rows depend on."""
 
     engine: PrepareSettings = LOCAL
-    """What computes the parts."""
+    """Engine that computes the parts."""
 
 
 @contextmanager

@@ -24,18 +24,18 @@ class Columns:
     """Names of a source table's columns; null: the default of the format."""
 
     id: str | None = None
-    """Column with a unique id; without one, the record's number in its split is the id."""
+    """Column with a unique id. Null uses the record's number in its split."""
     image: str | None = None
-    """Column with the image's path, or a pattern of columns such as `{key:.5}/{key}.jpg`; in tars
+    """Column with the image's path, or a pattern of columns such as `{key:.5}/{key}.jpg`. In tars,
     the ending of images, such as `input.jpg`."""
     caption: str | None = None
-    """Column with the caption, one sentence or many, or with a list of captions of the image; in
-    tars the ending of captions, such as `outputs.txt`, or a field of the JSON."""
+    """Column with the caption (one sentence or many), or with a list of captions of the image. In
+    tars, the ending of captions, such as `outputs.txt`, or a field of the JSON."""
     sentences: str | None = None
-    """Column with a list of sentences, instead of `caption`."""
+    """Column with a list of sentences, in place of `caption`."""
     split: str | None = None
-    """Column with the name of the record's split, ours or a usual one such as validation, where
-    one file serves several splits; null: the column `split` where the file has one."""
+    """Column with the name of the record's split, if one file serves several splits. It may hold
+    our names or usual ones, such as validation. Null is the column `split`, if the file has one."""
 
     def __post_init__(self) -> None:
         """Refuse two columns for the caption."""
@@ -51,13 +51,13 @@ class CaptionTable:
     """Settings of a separate table of captions, joined to a source's images by key or URL."""
 
     file: str | None = None
-    """The table, or a pattern of files, below the root: CSV, TSV, JSON lines, Parquet, or a text
-    file for each key, named after it; null: the captions are in the shards."""
+    """Table below the root, or a pattern of files: CSV, TSV, JSON lines, Parquet, or one text file
+    per key, named after the key. Null: the captions are in the shards."""
     key: str = "key"
-    """Column of the table that says which image a caption is of, such as `url`."""
+    """Column of the table that identifies the image, such as `url`."""
     image_key: str | None = None
-    """Field of a sample's JSON, or column of the Parquet file, with the same value; null: the name
-    of the sample in a tar, the column `__key__` or `key` of a Parquet file."""
+    """Field of a sample's JSON, or column of the Parquet file, with the same value as `key`. Null
+    is the name of the sample in a tar, or the column `__key__` or `key` of a Parquet file."""
     caption: str = "caption"
     """Column of the table with the caption."""
 
@@ -67,11 +67,11 @@ class SampleSettings:
     """Settings of a random sample of one split, drawn before images are measured."""
 
     rows: PositiveInt | None = None
-    """Number of records; null: all."""
+    """Number of records. Null uses all."""
     seed: int = 0
-    """Seed of the draw."""
+    """Seed with which the records are drawn."""
     split: str = "train"
-    """The split to sample; other splits are used whole."""
+    """Split to sample. Other splits are used whole."""
 
 
 @settings
@@ -79,23 +79,25 @@ class SourceSettings:
     """Settings of one of several data sources: its weight, and what differs from `data`."""
 
     weight: PositiveFloat = 1.0
-    """Its share of an epoch's rows, relative to the weights of the other sources."""
+    """Share of an epoch's rows that this source gets, relative to the weights of the other
+    sources."""
     root: str | None = None
-    """Its folder, a path below `data.root`; null: the source's name."""
+    """Folder of the source, a path below `data.root`. Null is the source's name."""
     format: str | None = None
-    """Its format; null: `data.format`."""
+    """Format of the source. Null is `data.format`."""
     splits: Open[str] | None = None
-    """Our names of its splits and its own; null: `data.splits`."""
+    """Our names of the splits, and the source's own. Null is `data.splits`."""
     images: str | None = None
-    """Folder below its root from which the image paths of a table start; null: `data.images`."""
+    """Folder below the source's root to which image paths of a table are relative. Null is
+    `data.images`."""
     columns: Columns | None = None
-    """Columns of its table; null: `data.columns`."""
+    """Columns of the source's table. Null is `data.columns`."""
     captions: CaptionTable | None = None
-    """Captions of a table of their own; null: `data.captions`."""
+    """Separate table with the source's captions. Null is `data.captions`."""
     shares: Open[PositiveFloat] | None = None
-    """Relative sizes of its splits that share one file; null: `data.shares`."""
+    """Relative sizes of the source's splits that share one file. Null is `data.shares`."""
     sample: SampleSettings | None = None
-    """A random sample of one of its splits; null: as `data.sample` says, of this source."""
+    """Random sample of one of the source's splits. Null samples it as `data.sample` says."""
 
 
 @settings
@@ -111,32 +113,33 @@ class DataSettings:
     auto: the one of coco_captions, table, folder, img2dataset, webdataset and image_parquet that
     fits the files."""
     splits: Open[str]
-    """Our names of the splits and the source's, held-out ones last; null removes a split of
+    """Our names of the splits, and the source's, held-out ones last. Null removes a split of
     conf/base. COCO formats: the name in captions_<name>.json and of the image folder. Tables: a
-    file, or a pattern of files, below the root. The format folder: a folder below the root.
-    auto: any of these, or `.`, which is found."""
+    file, or a pattern of files, below the root. The format folder: a folder below the root. auto:
+    any of these, or `.`, which recognises the splits."""
     images: str = ""
-    """Folder below the root from which the image paths of a table start."""
+    """Folder below the root to which image paths of a table are relative."""
     columns: Columns = field(default_factory=Columns)
     """Columns of a table."""
     captions: CaptionTable = field(default_factory=CaptionTable)
-    """Captions of a table of their own, for the formats img2dataset, webdataset and
+    """Separate table with the captions, for the formats img2dataset, webdataset and
     image_parquet."""
     shares: Open[PositiveFloat] = field(default_factory=dict)
-    """Relative sizes of splits that share one file or folder without a split column; the hash of
-    an image's path determines its split, so added images do not move others."""
+    """Relative sizes of splits that share one file or folder without a split column. A hash of an
+    image's path decides its split, so images that you add do not move others."""
     follow_symlinks: bool = False
-    """Whether caption files may be links to files outside the root; ingest.follow_symlinks is for
-    images."""
+    """Whether caption files may be links to files outside the root. For images, set
+    ingest.follow_symlinks."""
     captioned: bool | None = None
-    """Whether every record must have a caption; null: unless recaption.captioner writes them."""
+    """Whether every record must have a caption. Null requires one unless recaption.captioner writes
+    captions."""
     sample: SampleSettings = field(default_factory=SampleSettings)
     """A random sample of one split instead of all of it."""
     sources: Open[SourceSettings] = field(default_factory=dict)
-    """Several sources in one training, by name. What `data` says beside this holds for each source
-    that does not say otherwise (docs/how-to/your-data.md)."""
+    """Several sources that train together, by name. Other keys of `data` are defaults for all
+    sources (docs/how-to/your-data.md)."""
     epoch_rows: PositiveInt | None = None
-    """Rows of an epoch of several sources; null: as many as the largest source has."""
+    """Rows of an epoch over several sources. Null is the size of the largest source."""
 
     def __post_init__(self) -> None:
         """Refuse sources that cannot be told apart, and samples of splits that do not exist."""

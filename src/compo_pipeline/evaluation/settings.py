@@ -20,9 +20,10 @@ class EvaluationSettings:
     """Settings of evaluation: devices, precision, batches, slices and report."""
 
     control: bool = True
-    """Whether a plain fine-tuning control is compared with the method; training reads it too."""
+    """Whether a control (plain fine-tuning) is trained and compared with the method."""
     device: Annotated[str, SPEED] = "auto"
-    """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA if there is a GPU, else the CPU."""
+    """Device of the evaluation: auto, cpu, cuda, cuda:<n> or mps. auto is CUDA if there is a GPU,
+    else the CPU."""
     precision: Precision = "fp32"
     """Precision of the towers' forward passes. Embeddings in bf16 decide 1 to 3 items of 1,000
     differently from fp32 and the papers' official code."""
@@ -31,14 +32,15 @@ class EvaluationSettings:
     workers: Annotated[PositiveInt, SPEED] = 2
     """Threads that decode and preprocess images."""
     slices: tuple[SliceKind, ...] = ()
-    """Kinds of slices that are compared too: `attribute`, `object`, `relation` and `length` of an
-    item's first right text; `binding`: whether its attribute-object pairs are in the training
-    captions, which are all parsed for it; `source`: of foils and retrieval, the source of the
-    image's row (`data.sources`)."""
+    """Kinds of slices to compare. `attribute`, `object`, `relation` and `length` describe an item's
+    first right text. `binding` says whether its attribute-object pairs are in the training
+    captions, which are all parsed for this. `source` is the source of the image's row
+    (`data.sources`), for foils and retrieval."""
     slice_items: PositiveInt = 50
-    """The least number of scored items of a metric within a slice."""
+    """Least number of scored items of a metric within a slice."""
     gallery: NonNegativeInt = 24
-    """Number of items shown in the report of each kind: right or wrong after fine-tuning alone."""
+    """Number of items of each kind in the report: items that are right, or wrong, only after
+    fine-tuning."""
 
 
 @settings
@@ -46,12 +48,12 @@ class ComparisonCell:
     """Settings of one compared training: environment, method and variant."""
 
     env: str | None = None
-    """Kedro's environment; its globals.yml names method and variant. Null is that of the run."""
+    """Kedro's environment, whose globals.yml names method and variant. Null is the environment of
+    the run."""
     method: Name | None = None
-    """Null is the one that `env` names."""
+    """Method of the cell. Null is the one that `env` names."""
     variant: VariantName | None = None
-    """A named variant, which sets other parameters, or several joined by `+`; null is the
-    environment's."""
+    """Named variant, or several joined by `+`. Null is the environment's."""
 
     def __post_init__(self) -> None:
         """The environment or the cell names the method."""
@@ -64,6 +66,6 @@ class ComparisonSet:
     """Settings of a set of trainings (methods and variants) to compare over the same seeds."""
 
     cells: Annotated[dict[str, ComparisonCell], Field(min_length=1)]
-    """By label."""
+    """Cells by label."""
     seeds: PositiveInt = 5
     """Number of training seeds, from 0 on."""

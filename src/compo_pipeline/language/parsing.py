@@ -158,7 +158,7 @@ class CaptionParser:
 
     captions: Sequence[Caption]
     model: str
-    """Of `load`."""
+    """Model name that `load` accepts."""
 
     sentences: int | None
     """How many of each row, from the first on; None for all."""

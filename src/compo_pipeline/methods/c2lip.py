@@ -62,7 +62,7 @@ class C2lipObjective(Objective):
     """Settings of C2LIP's training: weights of the losses, and trained towers."""
 
     weights: C2lipWeights = field(default_factory=C2lipWeights)
-    """Of the losses."""
+    """Weights of the losses."""
 
     phrases: Literal["text", "tokens"] = "text"
     """How a concept is embedded: `text` encodes it as a short text of its own (the authors' code),
@@ -70,7 +70,7 @@ class C2lipObjective(Objective):
     """
 
     bias: float = SOFTMAX_TRAINED
-    """Where logit_bias starts on a base that was trained with a softmax and has none."""
+    """Initial logit_bias for a base that was trained with a softmax and has none."""
 
 
 class ConceptBatch(NamedTuple):

@@ -69,19 +69,17 @@ class CeClipObjective(Objective):
     """Settings of CE-CLIP's training: weights of the losses, and trained towers."""
 
     weights: CeClipWeights = field(default_factory=CeClipWeights)
-    """Of the losses."""
+    """Weights of the losses."""
 
     most_threshold: NonNegativeFloat = 10.0
     """Upper bound of the thresholds, in logits."""
 
     intra_modal_negatives: Literal["batch", "own", "first"] = "batch"
-    """What the intra-modal loss contrasts a caption with: all negatives of the batch, its own, or
-    all of the batch of which the first one is taken for the right answer of every caption (the
-    authors' code as published).
-    """
+    """Negatives of the intra-modal loss: all negatives of the batch, the caption's own, or all of
+    the batch with the first one as every caption's right answer (the authors' published code)."""
 
     reset_thresholds: bool = False
-    """Whether thresholds start at 0 in each epoch (the authors' code), or once."""
+    """Whether thresholds start at 0 in each epoch (the authors' code) or only once."""
 
 
 class CeClip(TextNegatives):

@@ -67,20 +67,19 @@ class ClicViews:
     """Composites of two images, or single images (ablations B1-B4)."""
 
     partners: Literal["random", "shared_noun"] = "random"
-    """The second image: any other of the same orientation, or one whose caption shares a noun (up
-    to five candidates an image).
-    """
+    """Second image of a composite: any other of the same orientation, or one whose caption shares a
+    noun (up to five candidates per image)."""
 
     swap: Literal["across", "within"] = "across"
-    """Words are swapped `across` the two captions, or `within` the first alone."""
+    """Whether words are swapped `across` the two captions or `within` the first one."""
 
     occurrence: Literal["drawn", "all"] = "drawn"
-    """Of a word that occurs more than once, the drawn occurrence is swapped, or all (as the
-    authors' code does).
-    """
+    """Occurrence of a repeated word that is swapped: the `drawn` one, or `all` (as in the authors'
+    code)."""
 
     careful: bool = False
-    """Swaps leave out what makes broken English, or means the same; more rows have no negative."""
+    """Whether swaps leave out what makes broken English or keeps the meaning. More rows then have
+    no negative."""
 
     def __post_init__(self) -> None:
         """Single images have one caption to swap within."""
@@ -107,19 +106,19 @@ class ClicObjective(Objective):
     """Settings of CLIC's training: positives, weights of the losses, and trained towers."""
 
     positives: Annotated[int, Field(ge=1, le=POSITIVES)] = 4
-    """How many of a view's five positives count; the unimodal loss needs two."""
+    """Number of a view's five positives that are used. The unimodal loss needs two."""
 
     weights: ClicWeights = field(default_factory=ClicWeights)
-    """Of the losses; 0 leaves one out."""
+    """Weights of the losses. 0 leaves one out."""
 
     unimodal_norm: Literal["squared", "plain"] = "squared"
-    """Squared distance (the authors' code) or plain (the paper's Eq. 6)."""
+    """Distance of the unimodal loss: squared (the authors' code) or plain (the paper's Eq. 6)."""
 
     clip_steps: bool = True
-    """Odd steps see single images with the plain CLIP loss."""
+    """Whether odd steps see single images with the plain CLIP loss."""
 
     trains: Towers = ("text",)
-    """Towers that are trained."""
+    """Towers that train."""
 
 
 class Partners:

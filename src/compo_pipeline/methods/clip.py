@@ -41,10 +41,10 @@ class ClipObjective(Objective):
     """Settings of CLIP's training: trained towers, and whether logit_scale is trained."""
 
     trains: Towers = ("text",)
-    """Towers that are trained; a control trains those of its method."""
+    """Towers that train. A control trains the towers of its method."""
 
     trains_scale: bool = True
-    """Whether logit_scale and logit_bias are trained; a control does as its method."""
+    """Whether logit_scale and logit_bias train. A control follows its method."""
 
 
 class PairBatch(NamedTuple):
@@ -96,10 +96,9 @@ class SiglipObjective(ClipObjective):
     """Settings of SigLIP's training: trained towers and scale, and the initial logit_bias."""
 
     bias: float = SOFTMAX_TRAINED
-    """Where logit_bias starts on a base that was trained with a softmax and has none. The default
-    suits a scale of 100: with -10, as SigLIP starts from random weights, pairs that do not match
-    would start at +8.
-    """
+    """Initial logit_bias for a base that was trained with a softmax and has none. The default suits
+    a scale of 100: with -10, as SigLIP starts from random weights, pairs that do not match would
+    start at +8."""
 
 
 class Siglip(Clip):

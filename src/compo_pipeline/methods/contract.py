@@ -43,7 +43,7 @@ class Objective:
     """Settings of a method's training: which towers are trained."""
 
     trains: Towers = ("image", "text")
-    """Towers that are trained."""
+    """Towers that train."""
 
 
 @settings
@@ -72,7 +72,7 @@ class ViewContext(NamedTuple):
     """Name and version of the language pipeline, for provenance."""
 
     seed: int
-    """Of every draw, with the epoch and the sample_id."""
+    """Seed of every draw, together with the epoch and the sample_id."""
 
     epoch: int
 
@@ -83,7 +83,7 @@ class ViewContext(NamedTuple):
     """Further sentences by sample_id, for methods that ask for them."""
 
     annotations: Annotations = NO_ANNOTATIONS
-    """Texts of others, in place of those that the method would make."""
+    """Published texts, in place of those that the method would make."""
 
     @classmethod
     def from_parses(
@@ -211,13 +211,13 @@ class Method:
     """
 
     name: ClassVar[str]
-    """In the registry."""
+    """Name in the registry."""
 
     views_type: ClassVar[type] = NoViewSettings
     """Settings class of the views."""
 
     objective_type: ClassVar[type]
-    """Settings class of the objective; has `trains`, the towers that train."""
+    """Settings class of the objective, with the field `trains`: the towers that train."""
 
     negatives_setting: ClassVar[str | None] = None
     """Setting of the views that lists the rules of the hard negatives; None for a method without

@@ -43,10 +43,10 @@ class DacMilViews(NegativeViews):
     """Settings of DAC-MIL's views: a negative for the caption and for each drawn sentence."""
 
     generators: Annotated[Rules, Field(max_length=1)] = ("replace",)
-    """The rule that writes the negatives, as for NegCLIP; exactly one."""
+    """Rule that writes the negatives, as for NegCLIP. Exactly one."""
 
     sentences: PositiveInt = 10
-    """Sentences drawn for a caption in an epoch."""
+    """Number of sentences drawn for a caption in an epoch."""
 
 
 @settings
@@ -57,10 +57,10 @@ class DacMilWeights(SnegWeights):
     """
 
     instances: NonNegativeFloat = 1.0
-    """Of an image's sentences among those of the batch."""
+    """Weight of the loss that contrasts an image's sentences with those of the batch."""
 
     instance_negatives: NonNegativeFloat = 1.0
-    """Of an image's sentences against their own negatives."""
+    """Weight of the loss that contrasts an image's sentences with their own negatives."""
 
 
 @settings
@@ -68,7 +68,7 @@ class DacMilObjective(SnegObjective):
     """Settings of DAC-MIL's training: weights of the losses, and trained towers."""
 
     weights: DacMilWeights = field(default_factory=DacMilWeights)
-    """Of the losses."""
+    """Weights of the losses."""
 
 
 class DacMil(TextPairs):

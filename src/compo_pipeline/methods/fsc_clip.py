@@ -55,16 +55,16 @@ class FscClipObjective(Objective):
     """Settings of FSC-CLIP's training: weights of the losses, and trained towers."""
 
     weights: FscClipWeights = field(default_factory=FscClipWeights)
-    """Of the losses."""
+    """Weights of the losses."""
 
     gamma: NonNegativeFloat = 2.0
-    """Of the focal weight (Eq. 9); 0 weights all rows alike."""
+    """Exponent of the focal weight (Eq. 9). 0 weights all rows equally."""
 
     beta: Share = 0.02
-    """Of the label smoothing (Eq. 10); 0 leaves negatives without any."""
+    """Strength of the label smoothing (Eq. 10). 0 does not smooth."""
 
     attention: AttentionNorm = "minmax"
-    """How a token's similarities to the patches become weights (Eq. 6, App. B.1)."""
+    """Function that turns a token's similarities to the patches into weights (Eq. 6, App. B.1)."""
 
 
 class FscClip(TextNegatives):

@@ -69,13 +69,13 @@ class Mixture:
     """Sampling weights of several data sources, and the rows that an epoch takes of each."""
 
     weights: Mapping[str, float]
-    """By source."""
+    """Weights by source."""
 
     epoch_rows: int | None
     """Rows of an epoch; None: as many as the largest source has."""
 
     seed: int
-    """Of the order of each pass."""
+    """Seed of the order of each pass."""
 
     def sources(self, captions: Table[Caption], method: Method) -> dict[str, SourceRows]:
         """Training rows of each source, and its number of rows per epoch, by source name.

@@ -89,19 +89,19 @@ class NegativeViews:
     """Settings of views whose hard negatives are written by rules."""
 
     generators: Rules
-    """One negative each: `negclip` exchanges two words or phrases of a kind, `replace` a thing,
-    attribute or relation for another, `bigram` shuffles pairs of words, `swap` exchanges two words
-    of any one part of speech (CLIC's rule, within the caption); `replace_entity`,
-    `replace_attribute`, `replace_relation`, `replace_verb` (relations that are no prepositions) and
-    `replace_attribute_or_verb` replace nothing else.
-    """
+    """Rules, each of which writes one negative. `negclip` exchanges two words or phrases of a kind.
+    `replace` replaces a thing, attribute or relation. `bigram` shuffles pairs of words. `swap`
+    exchanges two words of the same part of speech (CLIC's rule, within the caption).
+    `replace_entity`, `replace_attribute`, `replace_relation`, `replace_verb` (relations except
+    prepositions) and `replace_attribute_or_verb` only replace words of that kind."""
 
     replacements: ReplacementSource = "lexicon"
-    """Where `replace` finds its words: the shipped lexicon, or WordNet through nltk, by the rule of
-    FSC-CLIP's code."""
+    """Source of the words of `replace`: the shipped lexicon, or WordNet through nltk, by the rule
+    of FSC-CLIP's code."""
 
     careful: bool = False
-    """Swaps leave out what makes broken English, or means the same; they find less."""
+    """Whether swaps leave out what makes broken English or keeps the meaning. Careful swaps find
+    fewer negatives."""
 
 
 class NegativesBatch(NamedTuple):

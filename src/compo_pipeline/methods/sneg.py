@@ -51,7 +51,7 @@ class SnegObjective(Objective):
     """Settings of S-Neg's training: weights of the losses, and trained towers."""
 
     weights: SnegWeights = field(default_factory=SnegWeights)
-    """Of the losses."""
+    """Weights of the losses."""
 
 
 class Sneg(TextNegatives):

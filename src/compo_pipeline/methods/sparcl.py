@@ -43,26 +43,26 @@ class SparclObjective(Objective):
     """Settings of SPARCL's training: weights of the losses, and trained towers."""
 
     weights: SparclWeights = field(default_factory=SparclWeights)
-    """Of the losses."""
+    """Weights of the losses."""
 
     margins: Margins = field(default_factory=Margins)
-    """m0, beta, gamma and alpha of the margin loss, in logits: their values belong to a scale of
-    100.
-    """
+    """m0, beta, gamma and alpha of the margin loss, in logits. The defaults belong to a scale of
+    100."""
 
     images: bool = True
-    """Whether synthetic images take part, or the synthetic texts alone."""
+    """Whether synthetic images take part, or only the synthetic texts."""
 
     contrast: Literal["sigmoid", "softmax"] = "sigmoid"
-    """The contrastive loss: SigLIP's, as in the paper, or InfoNCE, which a base of CLIP was trained
-    with and which keeps its retrieval better."""
+    """Contrastive loss: SigLIP's, as in the paper, or InfoNCE, with which CLIP bases were trained
+    and which keeps more of their retrieval."""
 
     scale: PositiveFloat | None = None
     """Scale of the logits in all losses, in place of the model's exp(logit_scale), which keeps its
-    value; null takes the model's."""
+    value. Null takes the model's."""
 
     bias: float = SOFTMAX_TRAINED
-    """logit_bias of the sigmoid contrast, on a base without one (it was trained with a softmax)."""
+    """Initial logit_bias of the sigmoid contrast, for a base that was trained with a softmax and
+    has none."""
 
 
 class Sparcl(CounterfactualPairs):

@@ -61,7 +61,7 @@ class SvlcRObjective(SnegObjective):
     """Settings of SVLC-R's training: weights of the losses, and trained towers."""
 
     weights: SvlcRWeights = field(default_factory=SvlcRWeights)
-    """Of the losses."""
+    """Weights of the losses."""
 
 
 class ParaphrasedBatch(NamedTuple):

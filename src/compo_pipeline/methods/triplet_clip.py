@@ -21,7 +21,7 @@ class TripletClipObjective(Objective):
     """Settings of TripletCLIP's training: weights of the losses, and trained towers."""
 
     images: bool = True
-    """Whether the images of the negatives take part; without them it is NegCLIP."""
+    """Whether the images of the negatives take part. Without them, the method is NegCLIP."""
 
 
 class TripletClip(CounterfactualPairs):

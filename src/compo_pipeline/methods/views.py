@@ -52,18 +52,17 @@ class ViewSettings:
     """Settings of views: number of epochs, training split, and texts of an external table."""
 
     epochs: PositiveInt = 1
-    """Tables that are written; every epoch draws partners, sentences and swaps afresh."""
+    """Number of tables of views. Each epoch draws partners, sentences and swaps again."""
 
     split: str | tuple[str, ...] = "train"
-    """The split that trains, or several: [train, carved] is all rows, where foils.carve holds some
-    out."""
+    """Split that trains, or several. If foils.carve holds rows out, [train, carved] is all rows."""
 
     long_share: Share = 0.0
-    """Chance that a caption's view shows its own image with the whole caption, all sentences of it,
-    in place of the method's view; for bases that read long texts (`model.context_length`)."""
+    """Probability that a view shows the whole caption (all sentences) with its own image, in place
+    of the method's view. For bases that read long texts (`model.context_length`)."""
 
     from_table: AnnotationSettings = field(default_factory=AnnotationSettings)
-    """Texts of others, which take the place of those that the method makes."""
+    """Published texts, which replace those that the method makes."""
 
 
 def annotated_contents(method: Method, settings: AnnotationSettings) -> frozenset[str]:

@@ -29,24 +29,21 @@ class ModelSettings:
     """Settings of the base model: its name, pretrained weights and context length."""
 
     name: str = SHIPPED
-    """A shipped model (`scenes-base`), an open_clip architecture such as
-    `ViT-B-32-quickgelu`, `local-dir:<folder>` or `hf-hub:<owner/model>` of open_clip, or in a list
-    of models a registered version: `models:/<name>@<alias>` or `models:/<name>/<version>`.
-    Other models become such a folder by `compo-pipeline import-model`.
-    """
+    """Name of the model: a shipped model (`scenes-base`), an open_clip architecture such as
+    `ViT-B-32-quickgelu`, or `local-dir:<folder>` or `hf-hub:<owner/model>` of open_clip. In a list
+    of models, also a registered version: `models:/<name>@<alias>` or `models:/<name>/<version>`.
+    `compo-pipeline import-model` converts other models."""
 
     pretrained: str | None = None
     """Weights for an open_clip architecture: one of its tags (downloaded), a folder written by
-    `export`, its file, or null for random weights. The other kinds of name have their own weights.
-    """
+    `export`, its file, or null for random weights. Other kinds of name have their own weights."""
 
     seed: int = 0
-    """Of random weights."""
+    """Seed of random weights."""
 
     context_length: Literal[248] | None = None
-    """248 stretches the 77 positions of a text tower as Long-CLIP does, so that longer captions are
-    read; null leaves them as they are (docs/how-to/long-captions.md).
-    """
+    """248 stretches the 77 positions of a text tower as Long-CLIP does, to read longer captions.
+    Null leaves them as they are (docs/how-to/long-captions.md)."""
 
     def __post_init__(self) -> None:
         """A registered version is what it was registered as."""

@@ -89,9 +89,9 @@ class MethodSettings:
     """Settings of a training method: its views (training examples) and its objective."""
 
     views: Mapping[str, Any] = field(default_factory=dict)
-    """What a training example is made of."""
+    """Settings of the training examples."""
     objective: Mapping[str, Any] = field(default_factory=dict)
-    """The losses, and what is trained."""
+    """Settings of the losses, and the towers that train."""
 
 
 @settings
@@ -101,17 +101,18 @@ class Parameters:
     """All settings of the project, each under its YAML key."""
 
     dataset: _Label
-    """Name of the data: a folder under data/<layer>/."""
+    """Name of the dataset, and of its folders under data/<layer>/."""
     method: _Label
     """Name of the method."""
     variant: VariantName
-    """A named variant, several joined by `+`, or a label for values of your own."""
+    """A named variant, several joined by `+`, or a label for your own values."""
     seed: StrictInt
-    """Seed of everything that is drawn at random in views and training."""
+    """Seed of all random draws in views and training."""
     models: str
-    """List of models that `kedro run --pipeline=benchmark` scores: one of `model_lists`."""
+    """List of models that `kedro run --pipeline=benchmark` scores, a name from `model_lists`."""
     set: str
-    """Set of runs that `kedro run --pipeline=comparison` compares: one of `comparison_sets`."""
+    """Set of runs that `kedro run --pipeline=comparison` compares, a name from
+    `comparison_sets`."""
     data: DataSettings
     promotion: PromotionSettings
     training: TrainingSettings
@@ -120,8 +121,8 @@ class Parameters:
     attention: AttentionSettings = field(default_factory=AttentionSettings)
     benchmarks: BenchmarksSettings = field(default_factory=BenchmarksSettings)
     comparison_sets: Open[ComparisonSet] = field(default_factory=dict)
-    """Sets of runs that `kedro run --pipeline=comparison --params set=<name>` trains where they are
-    missing, and compares."""
+    """Sets of runs for `kedro run --pipeline=comparison --params set=<name>`, which trains the
+    missing ones and compares all."""
     counterfactuals: CounterfactualSettings = field(default_factory=CounterfactualSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     foils: FoilSettings = field(default_factory=FoilSettings)
@@ -129,8 +130,8 @@ class Parameters:
     language: LanguageSettings = field(default_factory=LanguageSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     model_lists: Open[Open[ModelSettings]] = field(default_factory=dict)
-    """Models that `kedro run --pipeline=benchmark --params models=<list>` scores, by list; the
-    first of a list is the baseline."""
+    """Lists of models for `kedro run --pipeline=benchmark --params models=<list>`. The first model
+    of a list is the baseline."""
     monitoring: MonitoringSettings = field(default_factory=MonitoringSettings)
     prepare: Annotated[PrepareSettings, SPEED] = field(default_factory=PrepareSettings)
     recaption: RecaptionSettings = field(default_factory=RecaptionSettings)
@@ -138,12 +139,12 @@ class Parameters:
     remote: RemoteSettings = field(default_factory=RemoteSettings)
     serving: ServingSettings = field(default_factory=ServingSettings)
     spaces: Open[Open[Any]] = field(default_factory=dict)
-    """Search spaces of `kedro run --pipeline=tuning`, by method: a setting to its kind and
-    bounds."""
+    """Search spaces of `kedro run --pipeline=tuning`, by method. A space maps settings to their
+    kind and bounds."""
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     variants: Open[Open[dict[str, Any]]] = field(default_factory=dict)
-    """Values that `--params variant=<name>` stands for, by dotted key: for all, and by method in
-    addition."""
+    """Named variants, by method. A variant maps dotted keys to values; those under `all` apply to
+    every method."""
     views: ViewSettings = field(default_factory=ViewSettings)
 
     def __post_init__(self) -> None:
@@ -165,13 +166,13 @@ class RunSettings(Parameters):
     paths: Paths
     """Folders of state and caches."""
     method_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Those of the method in use."""
+    """Settings of the method in use."""
     generator_settings: Any = field(default_factory=dict)
-    """Those of the generator of the data; empty for data that are not generated."""
+    """Settings of the generator of the data. Empty for data that are not generated."""
     command: CommandOptions = field(default_factory=CommandOptions)
     """How the run was started."""
     site: Site = field(default_factory=Site)
-    """Where its pages are written."""
+    """Places of the run's pages."""
 
 
 def loader_of(conf: Path, env: str | None, params: Mapping[str, Any]) -> OmegaConfigLoader:

@@ -59,12 +59,12 @@ class SigningSettings:
     """Settings of signing (YAML key `registration.signing`): PEM files of an elliptic-curve key."""
 
     public_key: Path | None = None
-    """The public key, which verifies. With it, unsigned versions are neither promoted nor served;
-    null: versions are neither signed nor verified."""
+    """Public key that verifies versions. With it, unsigned versions are neither promoted nor
+    served. Null neither signs nor verifies."""
     private_key: Path | None = None
-    """The private key, which signs at registration; null on machines that only verify."""
+    """Private key that signs at registration. Null on machines that only verify."""
     password_variable: str | None = None
-    """Name of the environment variable with the private key's password; null: it has none."""
+    """Environment variable with the private key's password. Null: the key has none."""
 
     def __post_init__(self) -> None:
         """Refuse a key that signs without the one that verifies."""
@@ -84,20 +84,20 @@ class RegistrationSettings:
     """Settings of the registration of a trained model (YAML key `registration`)."""
 
     name: Name = "compo-clip"
-    """The registered model."""
+    """Name of the registered model."""
     alias: UngatedAlias | None = "challenger"
-    """Alias of the new version, taken from the version that had it; null gives none."""
+    """Alias of the new version, taken from the version that had it. Null gives none."""
     precision: Literal["fp32", "fp16"] = "fp32"
-    """Of the exported weights."""
+    """Precision of the exported weights."""
     licence: str | None = None
-    """Licence of the weights in the model card, as Hugging Face's hub names it; null: the card says
-    that the licences of the base and of the data apply."""
+    """Licence of the new weights in the model card, as Hugging Face's hub names it. Null: the card
+    says that the licences of the base and of the data apply."""
     licences: dict[Part, str | None] = field(default_factory=dict)
-    """Licence of each model or data set that the version is made from, in its model card: an SPDX
-    expression such as `MIT`, or the name that the owners give it. Of one that is not named: what an
-    installed package states; of anything else the card says that it is unknown."""
+    """Licence of each model or dataset that the version is made from, for its model card: an SPDX
+    expression such as `MIT`, or the owner's name for it. Parts that are not named get the licence
+    that an installed package states, or are listed as unknown."""
     rescore: Alias | None = None
-    """Alias of the version that `kedro run --pipeline=rescore` registers again; null is `alias`."""
+    """Alias of the version that `kedro run --pipeline=rescore` registers again. Null is `alias`."""
     signing: SigningSettings = field(default_factory=SigningSettings)
     """Keys that versions are signed with."""
 
@@ -110,20 +110,20 @@ class GateRule:
     """
 
     must: Literal["rise", "hold"]
-    """`rise`: the 95% interval of the difference is above `by`; `hold`: it does not reach below
-    `-by`. For a role to rise, the mean over its sets must, and no set may fall significantly."""
+    """`rise`: the 95% interval of the difference must be above `by`. `hold`: it must not reach
+    below `-by`. For a role to rise, the mean over its sets must rise and no set may fall
+    significantly."""
     role: Role | None = None
-    """What the rule is about, by whichever sets were scored; docs/how-to/promotion.md lists which
-    metric a set is. Null: `figure`."""
+    """Role that the rule is about: composition, retrieval or zero_shot, measured by the benchmarks
+    that were scored (docs/how-to/promotion.md). Null: the rule is about `figure`."""
     figure: str | None = None
-    """`benchmark/metric/name`, as MLflow names it below `test/`; `*` matches any text. Null:
-    `role`."""
+    """Figure that the rule is about, `benchmark/metric/name` as MLflow names it below `test/`. `*`
+    matches any text. Null: the rule is about `role`."""
     by: NonNegativeFloat = 0.0
-    """Points."""
+    """Limit in points."""
     slice: SlicePattern | None = None
-    """Only within the slices of the items that this pattern matches, such as `attribute=red` or
-    `length=*`, of a kind that `evaluation.slices` names; every one must satisfy it. Null: all
-    items. For figures alone."""
+    """Pattern of slices, such as `attribute=red` or `length=*`, of a kind that `evaluation.slices`
+    names. Every matching slice must satisfy the rule. Null judges all items. Only for figures."""
 
     def __post_init__(self) -> None:
         """Refuse a rule about a role and a figure, or about neither."""
@@ -139,9 +139,9 @@ class Contamination:
     """Settings: largest share of a subtask's images and captions allowed in the training data."""
 
     images: Share | None = 0.0
-    """Images with the same bytes; null: no limit."""
+    """Largest share of images with the same bytes as a training image. Null sets no limit."""
     captions: Share | None = None
-    """Captions with the same words; null: no limit."""
+    """Largest share of captions with the same words as a training caption. Null sets no limit."""
 
 
 @settings
@@ -149,15 +149,15 @@ class Gate:
     """Settings of the promotion gate (YAML key `promotion.gate`)."""
 
     version: int
-    """A number of your own for these rules."""
+    """Number of your own for this set of rules."""
     rules: Annotated[Open[GateRule], Field(min_length=1)]
     """Rules by name."""
     items: PositiveInt = 100
-    """The least number of scored items, and of their images, for a figure."""
+    """Least number of scored items, and of their images, for a figure."""
     skipped: Share = 0.0
-    """The largest share of a figure's items that could not be scored."""
+    """Largest share of a figure's items that could not be scored."""
     contamination: Contamination = field(default_factory=Contamination)
-    """Limits; a subtask whose contamination was not measured fails."""
+    """Limits on overlaps with the training data. A subtask without this measurement fails."""
 
 
 @settings
@@ -165,11 +165,11 @@ class PromotionSettings:
     """Settings of promotion and rollback (YAML key `promotion`)."""
 
     gate: Gate
-    """What a challenger must show."""
+    """Rules that a challenger must pass."""
     waive: tuple[Role, ...] = ()
-    """Roles without which a challenger may pass: the rules about one of these are left out where no
-    set of it was scored, and hold where one was. A waiver is recorded with the decision."""
+    """Roles that may be absent. A rule about such a role is left out if no set of it was scored,
+    and applies otherwise. A waiver is recorded with the decision."""
     rollback: bool = False
-    """Make the previous champion the champion again, and judge no challenger."""
+    """Whether to make the previous champion the champion again, without judging a challenger."""
     dry_run: bool = False
-    """Decide and report, and leave the registry as it is."""
+    """Whether to decide and report without changing the registry."""

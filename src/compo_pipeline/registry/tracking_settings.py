@@ -10,6 +10,6 @@ class TrackingSettings:
     """Settings of MLflow's store (YAML key `tracking`)."""
 
     uri: str | None = None
-    """MLflow server or database; null is a sqlite file in mlruns/ of the project."""
+    """MLflow server or database. Null is a sqlite file in mlruns/ of the project."""
     experiment: Title = "compo"
-    """The experiment's name."""
+    """Name of the MLflow experiment."""

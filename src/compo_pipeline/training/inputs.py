@@ -53,7 +53,7 @@ class TrainingInputs:
     """The recipe."""
 
     seed: int
-    """Of the order of rows."""
+    """Seed of the order of rows."""
 
     resume: Path
     """Folder of the states to resume from."""

@@ -67,7 +67,7 @@ class Job:
     """The method, or the control of one."""
 
     name: str
-    """Of the state file, and in logs (`clic`, `control`)."""
+    """Name of the state file, also in logs (`clic`, `control`)."""
 
     folder: Path
     """Where the checkpoint goes."""

@@ -33,19 +33,20 @@ class OptimizerSettings:
     """Share of all steps in which the learning rate rises."""
 
     warmup_steps: NonNegativeInt | None = None
-    """Number of steps in which it rises instead; null leaves it to the share."""
+    """Number of steps in which the learning rate rises, in place of `warmup`. Null uses
+    `warmup`."""
 
     betas: tuple[_BelowOne, _BelowOne] = (0.9, 0.98)
-    """Of AdamW."""
+    """Betas of AdamW."""
 
     eps: PositiveFloat = 1e-8
-    """Of AdamW."""
+    """Epsilon of AdamW."""
 
     weight_decay: NonNegativeFloat = 0.1
-    """Of matrices; biases, norms and scalars have none."""
+    """Weight decay of matrices. Biases, norms and scalars have none."""
 
     clip_norm: PositiveFloat | None = None
-    """Largest norm of the whole gradient; null does not clip it."""
+    """Largest norm of the whole gradient. Null does not clip it."""
 
 
 @settings
@@ -53,12 +54,12 @@ class LowRankSettings:
     """Settings of low-rank adapters (LoRA) that train in place of the weights."""
 
     rank: PositiveInt | None = None
-    """Rank of every adapter; its update is scaled by 1 / rank. Null trains the weights."""
+    """Rank of every adapter, whose update is scaled by 1 / rank. Null trains the weights
+    themselves."""
 
     convolution: Literal["peft", "loralib"] = "peft"
-    """The adapter of a patch convolution: peft's, of the rank above, or loralib's, of that rank
-    times the kernel's width, with which SPARCL's and FSC-CLIP's figures were made.
-    """
+    """Adapter of a patch convolution: peft's, of `rank`, or loralib's, of `rank` times the kernel's
+    width, with which SPARCL's and FSC-CLIP's figures were made."""
 
 
 @settings
@@ -69,9 +70,8 @@ class MixtureSettings:
     """
 
     ratio: Share | Literal["auto"] = 1.0
-    """Share of the fine-tuned weights; 1 exports them as they are. auto: the items of
-    `tuning.benchmarks` choose a tenth after training; a trial of tuning is not mixed then.
-    """
+    """Share of the fine-tuned weights. 1 exports them as they are. auto: after training, the items
+    of `tuning.benchmarks` choose a tenth; trials of tuning are not mixed then."""
 
     @property
     def before_choice(self) -> float:
@@ -84,18 +84,18 @@ class ValidationSettings:
     """Settings of validation during training: a loss and a metric on held-out rows."""
 
     every: PositiveInt | None = None
-    """Steps between validations; the last step is validated too. Null: no validation."""
+    """Steps between validations. The last step is validated too. Null does not validate."""
 
     split: str = "val"
-    """Split of the rows; neither the one that trains nor the one that evaluation reports on."""
+    """Split of the rows. It must neither train nor be reported by evaluation."""
 
     rows: Annotated[int, Field(ge=2)] | None = 512
-    """Largest number of images of the split, chosen once; null takes all."""
+    """Most images of the split, chosen once. Null takes all."""
 
     figure: str | None = None
-    """A measure beside the loss, as `benchmark/metric/name`: it decides the best step and early
+    """Measure beside the loss, as `benchmark/metric/name`. It decides the best step and early
     stopping. Its items are the rows (retrieval), foils of the split, or files below
-    `tuning.benchmarks.root`. Null: the loss decides them."""
+    `tuning.benchmarks.root`. Null: the loss decides."""
 
     def __post_init__(self) -> None:
         """Check that the figure is named as figures are."""
@@ -110,12 +110,11 @@ class EarlyStoppingSettings:
     """Settings of early stopping by the validation loss or metric."""
 
     patience: PositiveInt | None = None
-    """Validations in a row without a better value; null never stops early."""
+    """Number of validations in a row without a better value after which training ends. Null never
+    stops early."""
 
     min_delta: NonNegativeFloat = 0.0
-    """A value is better only where it beats the best before it by more than this (of the loss in
-    its unit, of a figure in points).
-    """
+    """Least improvement that counts, in the unit of the loss or in points of a figure."""
 
 
 @settings
@@ -126,10 +125,11 @@ class DistributedSettings:
     """
 
     nproc_per_node: PositiveInt | Literal["auto"] = 1
-    """Processes; auto is one for each GPU, or one without a GPU."""
+    """Number of processes. auto is one for each GPU, or one without a GPU."""
 
     max_restarts: NonNegativeInt = 0
-    """How often all processes start again, from the last state, after one of them has ended."""
+    """Number of times that all processes start again from the last state after one of them has
+    failed."""
 
 
 @settings
@@ -141,11 +141,11 @@ class CurriculumSettings:
     """
 
     kinds: tuple[str, ...] = ()
-    """Kinds of hard negatives, as the page of views names them (`replace_relation`); none: all rows
-    train from the start."""
+    """Kinds of hard negatives whose rows train first, as the page of views names them
+    (`replace_relation`). Empty: all rows train from the start."""
 
     epochs: PositiveInt = 1
-    """First epochs in which these rows train alone, each as often as fills an epoch."""
+    """Number of first epochs in which only these rows train. They repeat until an epoch is full."""
 
 
 @settings
@@ -153,94 +153,88 @@ class TrainingSettings:
     """Settings of a training: duration, batches, hardware, validation and checkpoints."""
 
     epochs: PositiveInt
-    """Passes over the training rows; where views hold fewer epochs, they repeat, in another order.
-    """
+    """Passes over the training rows. If views hold fewer epochs, they repeat in another order."""
 
     batch_size: Annotated[int, Field(ge=2)]
-    """Rows a step; one alone has nothing to be contrasted with."""
+    """Rows per step. A single row has nothing to be contrasted with."""
 
     optimizer: OptimizerSettings
     """AdamW and its schedule."""
 
     curriculum: CurriculumSettings = field(default_factory=CurriculumSettings)
-    """Which rows train first."""
+    """Rows that train first."""
 
     contrast_group: Annotated[int, Field(ge=2)] | None = None
-    """Rows that are contrasted with one another: batches are cut into groups of so many, whatever
-    the number of processes, and the loss is the mean over the groups. Null contrasts all rows.
-    """
+    """Rows that are contrasted with one another. Batches are cut into groups of this size, for any
+    number of processes, and the loss is the mean over the groups. Null contrasts all rows."""
 
     microbatch: Annotated[PositiveInt | None, SPEED] = None
-    """Images or texts that a tower encodes at a time, for batches that do not fit into memory; the
-    gradient is that of the whole batch (docs/how-to/scale.md). Null encodes all at once.
-    """
+    """Images or texts that a tower encodes at a time, for batches that do not fit into memory. The
+    gradient is that of the whole batch (docs/how-to/scale.md). Null encodes all at once."""
 
     device: Annotated[str, SPEED] = "auto"
-    """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA where there is a GPU, else the CPU."""
+    """Device of the training: auto, cpu, cuda, cuda:<n> or mps. auto is CUDA if there is a GPU,
+    else the CPU."""
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Precision of the towers' matrix products; weights, losses and optimiser are in float32. auto
-    is the fastest that the device has instructions for (docs/reference/compute.md).
-    """
+    """Precision of the towers' matrix products. Weights, losses and optimiser are in float32. auto
+    is the fastest precision for which the device has instructions (docs/reference/compute.md)."""
 
     gradient_checkpointing: bool = False
-    """Store the input of each of a tower's layers alone, and compute the layer again for its
-    gradient: less memory, more time.
-    """
+    """Whether to store only the input of each layer and compute the layer again for its gradient.
+    This needs less memory and more time."""
 
     compile: bool = False
-    """Compile the towers' transformers by torch.compile: the first steps take minutes."""
+    """Whether to compile the towers' transformers with torch.compile. The first steps then take
+    minutes."""
 
     distributed: Annotated[DistributedSettings, SPEED] = field(default_factory=DistributedSettings)
-    """Processes and hosts that train together; by default this process alone."""
+    """Processes and hosts that train together. The default is this process only."""
 
     workers: Annotated[NonNegativeInt, SPEED] = 1
-    """Processes that read images and texts; 0 reads in the main process."""
+    """Number of processes that read images and texts. 0 reads in the main process."""
 
     cache_features: bool = False
-    """Embed every image once, before training; needs an image tower that is frozen, or of which
-    the projection alone trains (`frozen: [visual.trunk]`).
-    """
+    """Whether to embed every image once, before training. This needs a frozen image tower, or one
+    of which only the projection trains (`frozen: [visual.trunk]`)."""
 
     crop_scale: tuple[float, float] | None = None
     """Least and greatest share of an image's area that a random crop keeps, drawn again at each
-    step; null shows single images as evaluation does. Composites are never cropped.
-    """
+    step. Null shows single images as in evaluation. Composites are never cropped."""
 
     frozen: tuple[str, ...] = ()
-    """Names of parameters or modules (`token_embedding`) that stay as the base has them although
-    their tower trains; parts of the text tower with or without the `text.` before it.
-    `visual.trunk` is all of an image tower but its projection.
-    """
+    """Names of parameters or modules (`token_embedding`) that stay as in the base although their
+    tower trains, with or without `text.` for parts of the text tower. `visual.trunk` is the image
+    tower without its projection."""
 
     lora: LowRankSettings = field(default_factory=LowRankSettings)
-    """Adapters on the towers that train; merged into the weights that are exported."""
+    """Adapters on the towers that train. They are merged into the exported weights."""
 
     wise_ft: MixtureSettings = field(default_factory=MixtureSettings)
     """Mixture of base and fine-tuned weights that is exported."""
 
     save_every: Annotated[PositiveInt, SPEED] = 250
-    """Steps between checkpoints of the state to resume from."""
+    """Steps between saved states to resume from."""
 
     log_every: Annotated[PositiveInt | None, SPEED] = None
-    """Steps between points of the curves; null: at most 25, and a twentieth of a short training."""
+    """Steps between points of the curves. Null is at most 25, and a twentieth of a short
+    training."""
 
     overwrite: Annotated[bool, SPEED] = False
-    """Start again where the state on disk belongs to another configuration."""
+    """Whether to start again if the state on disk belongs to another configuration."""
 
     max_steps: PositiveInt | None = None
-    """Stop early (for trials); null runs all epochs."""
+    """Step at which training ends early (for trials). Null runs all epochs."""
 
     validation: ValidationSettings = field(default_factory=ValidationSettings)
     """Loss and figure on rows that do not train."""
 
     keep: Literal["last", "best"] = "last"
-    """The exported weights: those of the last step or those of the best validation; the earlier of
-    two that are equal.
-    """
+    """Weights that are exported: of the last step, or of the best validation. Of two equal
+    validations, the earlier one counts."""
 
     early_stopping: EarlyStoppingSettings = field(default_factory=EarlyStoppingSettings)
-    """When training ends before its last step."""
+    """Conditions under which training ends before its last step."""
 
     @property
     def selects(self) -> bool:

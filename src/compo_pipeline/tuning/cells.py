@@ -50,9 +50,9 @@ class CellSet:
     name: str
     """YAML key of the set."""
     seeds: Sequence[int]
-    """Of a cell's runs."""
+    """Seeds of a cell's runs."""
     cells: dict[str, dict[str, Any]]
-    """By label: environment and parameters of the runs, but the seed."""
+    """Environment and parameters of the runs, without the seed, by label of the cell."""
 
 
 def run_cells(chosen: CellSet, data_hash: str, folder: Path) -> list[dict[str, Any]]:

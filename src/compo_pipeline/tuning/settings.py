@@ -23,16 +23,16 @@ class StudySettings:
     """Settings of one Optuna study: its database, trials and workers."""
 
     name: Title
-    """Workers with the same name and storage share one study; an interrupted study is continued."""
+    """Name of the study. Workers with the same name and storage share it, and an interrupted study
+    is continued."""
     trials: PositiveInt = 30
-    """Trials to finish, by all workers together; a killed trial and its retries count as one."""
+    """Trials to finish, by all workers together. A killed trial and its retries count as one."""
     workers: PositiveInt = 1
-    """Processes on this machine; more may be started elsewhere."""
+    """Number of processes on this machine. You can start more elsewhere."""
     storage: _DatabaseUrl | None = None
-    """Database, `sqlite:///<file>` or `postgresql://<user>@<host>/<database>`; null is a sqlite
-    file in the study's folder. A password belongs in PGPASSWORD or ~/.pgpass; one in the URL is
-    never logged.
-    """
+    """Database, `sqlite:///<file>` or `postgresql://<user>@<host>/<database>`. Null is a sqlite
+    file in the study's folder. Put a password into PGPASSWORD or ~/.pgpass; one in the URL is never
+    logged."""
 
 
 @settings
@@ -40,9 +40,9 @@ class GuardedFigures:
     """Settings of a constraint: metrics whose mean may fall at most `drop` below the base's."""
 
     figures: tuple[str, ...] = ()
-    """Each as `benchmark/metric/name`; none: no constraint."""
+    """Figures to protect, as `benchmark/metric/name`. Empty sets no constraint."""
     drop: NonNegativeFloat = 1.0
-    """Points by which their mean may fall."""
+    """Points by which the mean of the figures may fall."""
 
 
 @settings
@@ -59,9 +59,8 @@ class ObjectiveSettings:
     zero_shot: GuardedFigures = field(default_factory=GuardedFigures)
     """Constraint on zero-shot accuracy."""
     without_foils: tuple[str, ...] = ()
-    """Figures whose mean is the score where `maximise` names foils and no kind of them is used, as
-    of few captions; those among them guard nothing then. None: such a study is refused.
-    """
+    """Figures whose mean is the score if `maximise` names foils and no kind of foils is used, for
+    example with few captions. Figures listed here guard nothing then. Null refuses such a study."""
 
     def of_items(self, benchmarks: Container[str]) -> ObjectiveSettings:
         """These settings; without a foil benchmark, `without_foils` are the metrics to maximise."""
@@ -85,13 +84,11 @@ class TrialSettings:
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the recipe's epochs."""
     looks: PositiveInt = 4
-    """Evaluations, evenly over the steps, the last one at the end; a trial may be pruned after each
-    of the others.
-    """
+    """Number of evaluations, evenly spaced over the steps, the last one at the end. A trial may be
+    pruned after each of the others."""
     first_look: PositiveInt = 1
-    """The first look, counted from 1, after which a trial may be pruned: it is, where it is worse
-    than the median of the trials before it.
-    """
+    """First evaluation, counted from 1, after which a trial may be pruned. It is pruned if it is
+    worse than the median of the earlier trials."""
 
 
 @settings
@@ -99,9 +96,8 @@ class ConfirmationSettings:
     """Settings of the comparison of best and configured values on the reported items."""
 
     seeds: NonNegativeInt = 3
-    """Seeds that both are trained with, each with views of its own and none the study's. 0: no
-    confirmation.
-    """
+    """Number of seeds with which the best and the configured values are trained. Each has its own
+    views, and none is the study's. 0 skips the confirmation."""
 
 
 @settings
@@ -111,9 +107,9 @@ class TuningSettings:
     study: StudySettings
     """Name, database, number of trials and workers."""
     benchmarks: BenchmarksSettings
-    """Validation items; none of them is among the reported ones."""
+    """Validation items. None of them is among the reported ones."""
     objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
-    """What is maximised under which constraints."""
+    """Figures to maximise, and constraints."""
     trial: TrialSettings = field(default_factory=TrialSettings)
     """Differences of a trial's training from the recipe."""
     confirmation: ConfirmationSettings = field(default_factory=ConfirmationSettings)

@@ -59,7 +59,7 @@ class StudyPlan:
     configured: Mapping[str, Any]
     """Configured values of the searched settings: always the first trial."""
     fingerprint: Mapping[str, Any]
-    """What makes trials comparable (method, data, space, ...); a study with another is refused."""
+    """Hash of what makes trials comparable (method, data, space, ...)."""
     seed: int = 0
     """Seed of the sampler."""
     first_look: int = 1

@@ -47,7 +47,7 @@ class TrialInputs:
     parameters: Mapping[str, Any]
     """`training` and the method's own parameters, as configured."""
     training: TrainingInputs
-    """Of a training; each trial replaces its settings and the folder of its state."""
+    """Inputs of a training. Each trial replaces its settings and the folder of its state."""
     evaluation: EvaluationSettings
 
     def build(self, values: Mapping[str, Any] | None = None) -> tuple[Method, TrainingSettings]:
@@ -82,7 +82,7 @@ class TrialScore:
     constraints: Mapping[str, float]
     """Points by which each constraint is violated; feasible at 0 or below."""
     metrics: Mapping[str, float]
-    """By `benchmark/metric/name`."""
+    """Metrics by `benchmark/metric/name`."""
 
     @property
     def penalised(self) -> float:
@@ -127,7 +127,7 @@ class TrialObjective:
     """Optuna objective that trains with a trial's values and scores the model; can be pickled."""
 
     inputs: TrialInputs
-    """From `TrialInputs.for_trials`."""
+    """Inputs that `TrialInputs.for_trials` returns."""
     space: Space
     settings: ObjectiveSettings
     items: Sequence[Subtask]

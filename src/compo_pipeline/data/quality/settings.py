@@ -19,12 +19,13 @@ class SentenceSettings:
     """Settings of splitting captions into sentences, and of the sentences' allowed lengths."""
 
     least_words: NonNegativeInt = 4
-    """Shorter sentences are dropped."""
+    """Least number of words. Shorter sentences are dropped."""
     most_words: NonNegativeInt = 34
-    """Longer sentences are dropped."""
+    """Largest number of words. Longer sentences are dropped."""
     whole: bool = False
-    """True: a caption is one sentence. False: its opening phrase is removed and it is split into
-    sentences. In both cases HTML's entities become characters and zero-width ones go."""
+    """Whether a caption counts as one sentence. Otherwise its opening phrase is removed and it is
+    split into sentences. In both cases, HTML entities become characters and zero-width characters
+    are removed."""
 
 
 @settings
@@ -32,14 +33,14 @@ class IngestSettings:
     """Settings of ingest (`ingest`): cleaning of captions and measurement of images."""
 
     sentences: SentenceSettings = field(default_factory=SentenceSettings)
-    """Which sentences are used."""
+    """Rules for the sentences of a caption."""
     max_pixels: Annotated[int, Field(ge=1, le=PILLOW_LIMIT)] = 50_000_000
-    """Images with more pixels are not decoded; the maximum is Pillow's own limit."""
+    """Images with more pixels are not decoded. The maximum is Pillow's own limit."""
     follow_symlinks: bool = False
     """Whether images may be links to files outside the data's root."""
     journal: Path | None = None
     """SQLite file with the measurements, so that an interrupted run resumes and unchanged images
-    are not measured again; null: none."""
+    are not measured again. Null stores none."""
 
     @property
     def limits(self) -> Limits:
@@ -52,17 +53,18 @@ class RowRule:
     """Validation rule for one column of the measurements (`Fact`): bounds, values or pattern."""
 
     column: str
-    """A field of `Fact`; `decode_error` is read as an empty text where there is no error."""
+    """Field of `Fact` that the rule checks. `decode_error` is an empty text if there is no
+    error."""
     least: int | None = None
-    """Lower bound, inclusive; null: none."""
+    """Lower bound, inclusive. Null sets none."""
     most: int | None = None
-    """Upper bound, inclusive; null: none."""
+    """Upper bound, inclusive. Null sets none."""
     values: tuple[bool | int | str, ...] = ()
-    """The allowed values."""
+    """Values that are allowed."""
     pattern: str = ""
-    """Regular expression that must not match anywhere."""
+    """Regular expression that must not match anywhere in the value."""
     means: str = ""
-    """What is wrong with a row that breaks the rule; shown in quarantine and Data Docs."""
+    """Description of the fault, for quarantine and Data Docs."""
 
     def __post_init__(self) -> None:
         """Refuse unknown columns, wrong patterns, and missing or superfluous bounds."""
@@ -99,12 +101,12 @@ class DataValidationSettings:
     """Settings of data validation: the rules, and the tolerated share of bad records."""
 
     tolerated_share: Share
-    """The run fails when more than this share of the records is bad, and when all are."""
+    """The run fails if more than this share of the records is bad, or if all of them are."""
     rules: Open[RowRule]
-    """By name; quarantine lists a row under the first rule that it breaks."""
+    """Rules by name. Quarantine lists a row under the first rule that it breaks."""
     known_words: Share | None = 0.7
-    """The run fails when the language pipeline knows less than this share of the captions' words:
-    they are in another language; null: never."""
+    """The run fails if the language pipeline knows less than this share of the captions' words,
+    because they are in another language. Null never fails."""
 
     def __post_init__(self) -> None:
         """Refuse two names of one rule: Great Expectations would silently drop one."""

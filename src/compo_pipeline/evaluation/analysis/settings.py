@@ -10,10 +10,10 @@ class AttentionSettings:
     """Settings of the attention analysis: images and phrases."""
 
     images: str | None = None
-    """An image or a folder of your own images; null takes images of `split` and the phrases
-    of their captions."""
+    """An image, or a folder of your own images. Null takes images of `split` with the phrases of
+    their captions."""
     phrases: str | None = None
-    """Phrases for your own images, separated by ";"; every phrase is used with every image."""
+    """Phrases for your own images, separated by ";". Every phrase is used with every image."""
     split: str = "test"
     """The dataset's split whose captions are used."""
 

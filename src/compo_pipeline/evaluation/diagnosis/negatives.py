@@ -115,13 +115,13 @@ class RuleSetting:
     """A setting that lists the rules by which a method's hard negatives are made."""
 
     method: str
-    """Whose negatives they make."""
+    """Method whose negatives the rules make."""
     key: str
     """Dotted YAML key."""
     current: tuple[str, ...]
-    """Its value."""
+    """Configured value of the key."""
     allowed: tuple[str, ...]
-    """The rules that it may list."""
+    """Rules that the key may list."""
     asked: Callable[[tuple[str, ...]], AskedChanges]
     """What training would be asked with these rules."""
 
@@ -131,9 +131,9 @@ class Sample(NamedTuple):
 
     captions: Sequence[Caption]
     context: ViewContext
-    """Their parses."""
+    """Parses of the captions."""
     parser: Parser
-    """Of what is made of them."""
+    """Parser of the captions."""
 
 
 def rule_settings(

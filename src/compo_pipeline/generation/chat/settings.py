@@ -31,26 +31,26 @@ class EndpointSettings:
     """Settings of an OpenAI-compatible server: address, model, limits, request parameters."""
 
     url: Annotated[str, AfterValidator(_check_url)]
-    """address up to and without /chat/completions, such as "http://localhost:8000/v1"."""
+    """Address up to and without /chat/completions, such as "http://localhost:8000/v1"."""
     model: Annotated[str, Field(min_length=1)]
-    """name of the model on the server."""
+    """Name of the model on the server."""
     key_variable: str | None = None
-    """the environment variable that holds the API key; null: none is sent."""
+    """Environment variable that holds the API key. Null sends none."""
     temperature: NonNegativeFloat = 0.0
-    """of sampling; 0 is greedy."""
+    """Sampling temperature. 0 is greedy."""
     max_tokens: PositiveInt = 400
-    """most tokens of an answer."""
+    """Most tokens of an answer."""
     seeded: bool = True
-    """send a seed; false for servers that refuse one."""
+    """Whether requests carry a seed. Set false for servers that refuse one."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """further fields of the request's body, as the server names them."""
+    """Further fields of the request's body, as the server names them."""
     timeout: PositiveFloat = 60.0
-    """seconds for a request, from the connection to the end of its reply."""
+    """Seconds for a request, from the connection to the end of its reply."""
     connections: PositiveInt = 8
-    """requests under way at a time."""
+    """Number of concurrent requests."""
     max_requests: PositiveInt | None = None
-    """requests that a run sends at most, repeated ones included; it then stops, and the next run
-    goes on from the stored answers; null: no limit."""
+    """Most requests of a run, repeated ones included. The run then stops, and the next one
+    continues from the stored answers. Null sets no limit."""
 
     def __post_init__(self) -> None:
         """Further fields do not replace those of other settings."""

@@ -34,19 +34,19 @@ class CounterfactualSettings:
     """Settings of counterfactuals: sentences to edit, caption editor, image generator."""
 
     sentences: PositiveInt | None = 1
-    """how many sentences of each row, from the first on; null for all. Where every caption of an
-    image has a row of its own (COCO), the first is its own."""
+    """Number of sentences of each row to edit, from the first on. Null edits all. If every caption
+    of an image has a row of its own (COCO), the first sentence is that caption."""
     caption_editor: CaptionEditorName = "rules"
-    """what edits captions; its settings are under its name."""
+    """Caption editor. Its settings are under its name."""
     image_generator: ImageGeneratorName | None = None
-    """what generates images of the edits, likewise; null for none."""
+    """Generator of the images of edits. Its settings are under its name. Null generates none."""
     seed: int = 0
-    """of every image; caption editors and image generators have further seeds of their own."""
+    """Seed of every image. Caption editors and image generators have further seeds of their own."""
     format: Literal["jpeg", "png"] = "jpeg"
-    """of image files: JPEG of quality 92, or PNG."""
+    """Format of image files: JPEG of quality 92, or PNG."""
     tolerated_share: Share = 0.5
-    """the run fails when more than this share of the negative edits failed, or of the positive
-    ones."""
+    """The run fails if more than this share of the negative edits, or of the positive ones,
+    failed."""
 
 
 @settings
@@ -54,18 +54,19 @@ class RulesSettings:
     """Settings of the caption editor `rules`, whose positives are paraphrases."""
 
     negatives: Annotated[tuple[Rule, ...], Field(min_length=1)] = ("replace", "negclip", "swap")
-    """the rules to try: `relation` replaces a relation or exchanges the two things that it relates,
-    `replace` replaces a thing, an attribute or a relation, `negclip` exchanges two phrases of a
-    kind, `swap` two words of a kind."""
+    """Rules to try. `relation` replaces a relation or exchanges the two things that it relates.
+    `replace` replaces a thing, an attribute or a relation. `negclip` exchanges two phrases of a
+    kind, and `swap` two words of a kind."""
     order: Literal["given", "drawn"] = "given"
-    """`given`: the next rule is tried only where the one before found nothing; `drawn`: each
-    caption draws the order of the rules. Of negatives that were read one by one, all broken ones
+    """Order of the rules. `given` tries the next rule only if the previous one found nothing.
+    `drawn` draws an order for each caption. When negatives were read one by one, all broken ones
     came from swaps."""
     careful: bool = True
-    """swaps leave out what makes broken English or says the same; they find less."""
+    """Whether swaps leave out what makes broken English or keeps the meaning. Careful swaps find
+    fewer negatives."""
     replacements: ReplacementSource = "lexicon"
-    """where `replace` finds its words: the shipped lexicon, or WordNet through nltk, by the rule of
-    FSC-CLIP's code."""
+    """Source of the words of `replace`: the shipped lexicon, or WordNet through nltk, by the rule
+    of FSC-CLIP's code."""
 
 
 @settings
@@ -73,11 +74,11 @@ class EditorEndpointSettings(EndpointSettings):
     """Settings of the caption editor `endpoint`, a language model on a server."""
 
     temperature: NonNegativeFloat = 0.7
-    """of sampling; 0 is greedy."""
+    """Sampling temperature. 0 is greedy."""
     max_tokens: PositiveInt = 120
-    """most tokens of an answer."""
+    """Most tokens of an answer."""
     attempts: PositiveInt = 3
-    """times that a caption is asked for, with another seed each, until an answer passes the
+    """Number of times that a caption is sent, each with another seed, until an answer passes the
     checks."""
 
 
@@ -86,17 +87,17 @@ class DiffusionAdainSettings:
     """Settings of AdaIN: transfer of the real image's channel statistics to the generated one."""
 
     weight: Share = 0.5
-    """0 leaves the image as it is, 1 gives it the real one's statistics."""
+    """Strength of AdaIN. 0 leaves the image as it is, 1 gives it the real image's statistics."""
     space: Literal["latents", "pixels", "vgg", "none"] = "latents"
-    """of the VAE's latents, of the pixels, or of VGG's relu4_1 features, which need `vgg` and
-    `decoder`; `none` turns it off."""
+    """Space in which AdaIN works: the VAE's latents, the pixels, or VGG's relu4_1 features, which
+    need `vgg` and `decoder`. `none` turns it off."""
     size: Pixels | None = None
-    """side in pixels to which both images are squashed before, in the spaces of pixels and VGG: the
-    size of the result; null: as the image was generated."""
+    """Side in pixels to which both images are resized first, in the spaces of pixels and VGG. It is
+    also the size of the result. Null keeps the size of the generated image."""
     vgg: str | None = None
-    """file of the VGG encoder's weights; see docs/how-to/counterfactuals.md."""
+    """File with the weights of the VGG encoder (docs/how-to/counterfactuals.md)."""
     decoder: str | None = None
-    """file of its decoder's weights."""
+    """File with the weights of the VGG decoder."""
 
     def __post_init__(self) -> None:
         """VGG has weights of the user's own."""
@@ -117,24 +118,24 @@ class DiffusionSettings:
     """Settings of the image generator `diffusion`, a text-to-image model."""
 
     model: str
-    """folder of a text-to-image pipeline as diffusers saves it, or its name on the hub
-    (owner/model); safetensors only."""
+    """Folder of a text-to-image pipeline as diffusers saves it, or its name on the hub
+    (owner/model), with safetensors only."""
     vision: str | None = None
-    """folder or name of a CLIP with image tower and projection, whose embeddings are as wide as the
-    model's prompt; null takes the model's own `image_encoder`."""
+    """Folder or name of a CLIP with image tower and projection, whose embeddings are as wide as the
+    model's prompt. Null takes the model's own `image_encoder`."""
     steps: PositiveInt = 4
-    """of denoising."""
+    """Number of denoising steps."""
     guidance: NonNegativeFloat = 7.5
-    """scale of the guidance by the prompt; models distilled without it want 0."""
+    """Scale of the guidance by the prompt. Models distilled without guidance need 0."""
     height: Pixels = 512
-    """of the images, in pixels; a multiple of eight, as is the width."""
+    """Height of the images in pixels, a multiple of eight."""
     width: Pixels = 512
-    """of the images, in pixels."""
+    """Width of the images in pixels, a multiple of eight."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """of weights and arithmetic."""
+    """Precision of weights and arithmetic."""
     injection: bool = True
-    """whether the real image's features go into the prompt's padding."""
+    """Whether features of the real image go into the prompt's padding."""
     adain: DiffusionAdainSettings = field(default_factory=DiffusionAdainSettings)
-    """the real image's statistics."""
+    """AdaIN: gives a generated image the channel statistics of the real one."""
     batch: PositiveInt = 8
-    """images at a time; an image does not depend on its neighbours but for rounding."""
+    """Number of images generated at a time. An image depends on its neighbours only by rounding."""

@@ -27,18 +27,18 @@ class FoilSettings:
     """Settings of the foil items that are built from captions of held-out rows."""
 
     splits: Open[str] = field(default_factory=dict)
-    """Sets of items by name (val, test), each with the split whose rows it is made of; without any,
-    none are built. Sets of one split share its images, by the hash of their content."""
+    """Sets of foil items by name (val, test), each with its source split. Without any, none are
+    built. Sets from one split share its images, by a hash of their content."""
     carve: NonNegativeInt = 0
-    """Images that are held out of training, drawn by a hash: of those that data.sample leaves
-    (split held_out); where these are too few, of the training images, at most a tenth (split
-    carved). held_out in `splits` stands for both, but for rows that train. All variants of a
-    dataset share it."""
+    """Number of images that are held out of training, drawn by a hash. They come from images
+    outside of data.sample (split held_out). If these are too few, at most a tenth of the training
+    images are added (split carved). In `splits`, held_out stands for both, except for rows that
+    train. All variants of a dataset share it."""
     kinds: tuple[Kind, ...] = KINDS
-    """What a foil has changed."""
+    """Kinds of change that foils make."""
     least: Annotated[int, Field(ge=FEWEST)] = 100
-    """Items of a kind and split below which it is reported, and never gated or tuned on; of fewer
-    than ten the accuracy of a classifier of texts is not known."""
+    """Least number of items of a kind and split. Kinds with fewer are reported, but never used by
+    the gate or by tuning. With fewer than ten, the accuracy of a text classifier is unknown."""
     text_accuracy: Annotated[Share, Field(gt=0.5)] = 0.55
-    """A kind is used if the upper 95% limit of the accuracy of a classifier that sees its texts
-    alone, and learns from foils of training captions, is at most this."""
+    """A kind is used if a classifier that sees only its texts, and learns from foils of training
+    captions, is right for at most this share (upper 95% limit)."""

@@ -26,22 +26,22 @@ class RecaptionSettings:
     """Settings of recaptioning: captioner, prompt, images, and checks of its captions."""
 
     captioner: Literal["endpoint", "transformers"] | None = None
-    """what captions images; its settings are under its name. Its captions take the place of the
-    source's own. null: none."""
+    """Captioner of the images. Its settings are under its name. Its captions replace the source's
+    own. Null captions none."""
     prompt: Annotated[str, Field(min_length=1)] = QUERY
-    """what a model that follows instructions is asked about each image; the default is CLIC's."""
+    """Prompt for models that follow instructions. The default is CLIC's."""
     splits: tuple[str, ...] | None = None
-    """our names of the splits whose images are captioned; null: all."""
+    """Splits whose images are captioned, by our names. Null captions all."""
     max_side: Annotated[int, Field(ge=16)] = 1024
-    """most pixels of an image's longer side as it is asked about; larger ones are made smaller."""
+    """Most pixels of the longer side of an image that is sent. Larger images are scaled down."""
     keep_original: bool = False
-    """whether the source's captions of an image stay as further sentences of its row."""
+    """Whether the source's captions of an image stay as further sentences of its row."""
     dry_run: PositiveInt | None = None
-    """images that are asked about to look at, drawn at random, where ingest ends with them
-    (`--to-nodes=data.recaption_images`); null: all images are."""
+    """Number of random images to caption for a look, if ingest ends with them
+    (`--to-nodes=data.recaption_images`). Null captions all images."""
     known_words: Share | None = 0.5
-    """captions are rejected of whose words the language pipeline knows a smaller share; null:
-    none."""
+    """Captions are rejected if the language pipeline knows a smaller share of their words. Null
+    rejects none."""
 
 
 @settings
@@ -49,14 +49,14 @@ class LocalCaptionerSettings:
     """Settings of the captioner `transformers`: an image-to-text model in a local folder."""
 
     folder: str
-    """config, weights (safetensors) and processor, as transformers saves them."""
+    """Folder with config, weights (safetensors) and processor, as transformers saves them."""
     max_tokens: PositiveInt = 400
-    """most tokens of an answer."""
+    """Most tokens of an answer."""
     batch_size: PositiveInt = 16
-    """questions that are asked together."""
+    """Number of images captioned at a time."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """of the weights; `auto` is as in the folder."""
+    """Type of the weights. `auto` is as in the folder."""
 
     text: str | None = None
-    """text for a model that follows no instructions: the beginning of BLIP's captions (null:
-    none), Florence-2's task (null: <MORE_DETAILED_CAPTION>)."""
+    """Text for a model that does not follow instructions: the beginning of BLIP's captions (null:
+    none), or Florence-2's task (null: <MORE_DETAILED_CAPTION>)."""

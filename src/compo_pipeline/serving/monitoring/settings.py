@@ -22,18 +22,19 @@ class MonitoringSettings:
     """Alias of the version of `registration.name` whose requests are compared with its reference
     sample."""
     version: PositiveInt | None = None
-    """Number of that version; null: the one with the alias."""
+    """Number of the version. Null is the one with the alias."""
     since: AwareDatetime | None = None
-    """When the window begins, such as 2026-03-01T00:00:00Z; null: `window_hours` before its end."""
+    """Beginning of the window, such as 2026-03-01T00:00:00Z. Null is `window_hours` before its
+    end."""
     until: AwareDatetime | None = None
-    """When the window ends; null: now."""
+    """End of the window. Null is now."""
     window_hours: PositiveFloat = 24
-    """Hours of the window where `since` is null."""
+    """Length of the window in hours, if `since` is null."""
     rows: Annotated[int, Field(ge=10_000)] = 100_000
-    """The most requests that are read with their embeddings; of more, all those of images drawn at
-    random."""
+    """Most requests that are read with their embeddings. If there are more, all requests of
+    randomly drawn images are read."""
     neighbours: PositiveInt = 10
-    """A request is as far from the reference as the neighbour of this number."""
+    """Number of the neighbour in the reference whose distance counts as a request's distance."""
 
     def __post_init__(self) -> None:
         """Refuse a window that ends before it begins."""
