@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 import socket
+import sqlite3
 import subprocess
 import tempfile
 import threading
@@ -416,7 +417,22 @@ def bucket(
 
 
 @pytest.fixture(scope="session")
-def mlflow_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def quick_databases() -> None:
+    """SQLite of this process does not wait for the disk: a study or a version is many commits."""
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    def connected(connection: Any, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    event.listen(Engine, "connect", connected)
+
+
+@pytest.fixture(scope="session")
+def mlflow_project(
+    tmp_path_factory: pytest.TempPathFactory, quick_databases: None
+) -> Iterator[Path]:
     """A project folder with an MLflow store; one for all tests, its database takes seconds.
 
     The experiment is `compo`; what a test logs, later tests see.

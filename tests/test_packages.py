@@ -166,13 +166,3 @@ def test_a_package_s_data_are_made_edited_and_trained_on(kedro: Run, workspace: 
     (images,) = (workspace / "data/05_model_input/squares").rglob("counterfactual_images")
     made = [file for file in images.rglob("*") if file.is_file()]
     assert len(made) == 2 * 4
-
-
-def test_what_does_not_fit_a_package_is_refused_at_once(kedro: Run) -> None:
-    own = {"caption_editor": "squares", "image_generator": "null"}
-    own = {f"counterfactuals__{key}": value for key, value in own.items()}
-    chain = "raw,ingest,validation,foils,counterfactuals,views,training"
-    done = kedro(chain, method="sparcl", model__name="sqares-base", **own)
-    assert done.returncode == 1
-    assert "did you mean 'squares-base'?" in done.stderr
-    assert "'squares' is for data of the format squares, got scenes" in done.stderr

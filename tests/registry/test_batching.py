@@ -1,7 +1,5 @@
 """Forward passes that requests share, and embeddings of texts that are kept."""
 
-import base64
-import io
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ import torch
 from fastapi.testclient import TestClient
 from PIL import Image
 from prometheus_client import CollectorRegistry
+from tests.registry.asked import encoded
 from tests.waiting import until
 
 from compo_pipeline.models.loading import load
@@ -103,9 +102,7 @@ def served(tiny_clip: Path, settings: ServingSettings) -> tuple[Deployment, Test
 
 
 def image(number: int) -> str:
-    buffer = io.BytesIO()
-    Image.new("RGB", (40, 40), (number * 30, 99, 255 - number * 30)).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
+    return encoded(Image.new("RGB", (40, 40), (number * 30, 99, 255 - number * 30)))
 
 
 def passes(registry: CollectorRegistry, tower: str) -> tuple[float, float]:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import mlflow
 import numpy as np
 import pytest
-import torch
 import uvicorn
 from click.testing import CliRunner
 from fastapi.testclient import TestClient
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR
 from PIL import Image
+from tests.registry.asked import embedded, encoded
 from tests.waiting import until
 
 from compo_pipeline.cli import serve
@@ -37,14 +37,10 @@ from compo_pipeline.serving.settings import ServingSettings
 LEAST = 12
 
 
-def png(seed: int) -> str:
-    pixels = np.random.default_rng(seed).integers(0, 255, (32, 32, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-CELLS = [png(seed) for seed in range(3)]
+CELLS = [
+    encoded(Image.fromarray(draw.integers(0, 255, (32, 32, 3), dtype=np.uint8)))
+    for draw in map(np.random.default_rng, range(3))
+]
 WORDS = "a red blue cube cup dog key on the left of two".split()
 
 
@@ -62,14 +58,12 @@ def pair(tiny_model: Callable[..., Path]) -> tuple[LoadedModel, LoadedModel]:
     return load(tiny_model(seed=1)), load(tiny_model(seed=2))
 
 
-@torch.no_grad()
 def order(loaded: LoadedModel, body: dict[str, Any]) -> list[list[int]]:
     """Candidates of each row, the best first."""
     images = [
         Image.open(io.BytesIO(base64.b64decode(row["image"]))) for row in body["dataframe_records"]
     ]
-    u = loaded.model.encode_image(torch.stack([*map(loaded.preprocess, images)]), normalize=True)
-    t = loaded.model.encode_text(loaded.tokenize(body["params"]["texts"]), normalize=True)
+    u, t = embedded(loaded, images, body["params"]["texts"])
     found: list[list[int]] = (u @ t.T).argsort(dim=1, descending=True).tolist()
     return found
 

@@ -1,7 +1,5 @@
 """A server whose alias is moved while it answers."""
 
-import base64
-import io
 import shutil
 import threading
 from collections.abc import Callable
@@ -13,9 +11,9 @@ from typing import Any
 
 import mlflow
 import pytest
-import torch
 from fastapi.testclient import TestClient
 from PIL import Image
+from tests.registry.asked import embedded, encoded
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
@@ -33,13 +31,8 @@ DAMAGED = 3
 TEXTS = ["a red square", "two cats"]
 
 
-def png() -> str:
-    buffer = io.BytesIO()
-    Image.new("RGB", (40, 40), "red").save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-BODY = {"dataframe_records": [{"image": png()}], "params": {"texts": TEXTS}}
+RED = Image.new("RGB", (40, 40), "red")
+BODY = {"dataframe_records": [{"image": encoded(RED)}], "params": {"texts": TEXTS}}
 
 
 @dataclass
@@ -51,13 +44,9 @@ class Registry:
     def move(self, version: int) -> None:
         mlflow.MlflowClient().set_registered_model_alias(NAME, ALIAS, str(version))
 
-    @torch.no_grad()
     def similarities(self, version: int) -> list[float]:
         """Of the request's image and texts, computed without the server."""
-        loaded = self.models[version]
-        pixels = loaded.preprocess(Image.new("RGB", (40, 40), "red"))[None]
-        u = loaded.model.encode_image(pixels, normalize=True)
-        t = loaded.model.encode_text(loaded.tokenize(TEXTS), normalize=True)
+        u, t = embedded(self.models[version], [RED], TEXTS)
         found: list[float] = (u @ t.T)[0].tolist()
         return found
 

@@ -1,7 +1,6 @@
 """Images that the served model decodes and refuses, and its limits."""
 
 import base64
-import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from tests.registry.asked import embedded, encoded
 
 from compo_pipeline.data.images import decoding
 from compo_pipeline.models.loading import load
@@ -29,12 +29,6 @@ def served(tiny_clip: Path) -> model.ImageTextModel:
     context: Any = SimpleNamespace(artifacts={"model": str(tiny_clip)})
     served.load_context(context)
     return served
-
-
-def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> str:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 RED = Image.new("RGB", (5, 3), "red")
@@ -137,11 +131,7 @@ def test_rows_keep_their_order_and_equal_images_are_decoded_once(
 
     scores = served.predict(SimpleNamespace(), table)  # type: ignore[arg-type]
 
-    loaded = load(tiny_clip)
-    with torch.no_grad():
-        pixels = torch.stack([loaded.preprocess(image) for image in images])
-        u = loaded.model.encode_image(pixels, normalize=True)
-        t = loaded.model.encode_text(loaded.tokenize(texts), normalize=True)
+    u, t = embedded(load(tiny_clip), images, texts)
     expected = [(u @ t.T)[i, k].item() for i, k in pairs]
     assert scores["similarity"].tolist() == pytest.approx(expected, abs=1e-6)
     assert scores.index.tolist() == [7, 3, 5, 1, 9]

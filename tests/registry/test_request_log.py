@@ -3,7 +3,6 @@
 import base64
 import errno
 import hashlib
-import io
 import os
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as Metric
+from tests.registry.asked import embedded, encoded
 from tests.waiting import until
 
 from compo_pipeline.core.settings import SettingsError
@@ -43,14 +43,9 @@ WORDS = frozenset(["a", "red", "two", "cats"])
 ALWAYS = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
-def png(colour: str, width: int = 40) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (width, 30), colour).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-PHOTOS = [png("red"), png("blue", 50)]
-CELLS = [base64.b64encode(photo).decode() for photo in PHOTOS]
+PICTURES = [Image.new("RGB", (40, 30), "red"), Image.new("RGB", (50, 30), "blue")]
+CELLS = [*map(encoded, PICTURES)]
+PHOTOS = [*map(base64.b64decode, CELLS)]
 ROWS = [{"image": cell} for cell in CELLS]
 ASKED = {"dataframe_records": [{"text": "a"}], "params": {"task": "embed"}}
 
@@ -117,20 +112,13 @@ def served(loaded: LoadedModel, tmp_path: Path) -> Iterator[Callable[..., Loggin
         each.log.close()
 
 
-@torch.no_grad()
-def vectors(loaded: LoadedModel, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-    pixels = torch.stack([loaded.preprocess(Image.open(io.BytesIO(each))) for each in PHOTOS])
-    u = loaded.model.encode_image(pixels, normalize=True)
-    return u, loaded.model.encode_text(loaded.tokenize(texts), normalize=True)
-
-
 def test_a_row_says_what_was_asked_and_answered(
     served: Callable[..., Logging], loaded: LoadedModel
 ) -> None:
     server, before = served(), datetime.now(UTC)
     name = server.ask(*ROWS, task="rank", texts=TEXTS)
     found = server.rows()
-    u, t = vectors(loaded, TEXTS)
+    u, t = embedded(loaded, PICTURES, TEXTS)
     cosines = (u @ t.T).numpy()
     assert [row["row"] for row in found] == [0, 1]
     for k, row in enumerate(found):
@@ -199,7 +187,7 @@ def test_each_task_fills_what_it_has(served: Callable[..., Logging], loaded: Loa
     }
     assert (rows["many"]["candidates"], len(rows["many"]["order"])) == (40, 32)
     assert rows["pair"]["image_bytes"] == PHOTOS[0] and rows["pair"]["caption"] == TEXTS[0]
-    _, t = vectors(loaded, ["a cat", "cats", "a dog", "dogs"])
+    _, t = embedded(loaded, PICTURES, ["a cat", "cats", "a dog", "dogs"])
     means = torch.nn.functional.normalize(t.reshape(2, 2, -1).mean(dim=1), dim=-1)
     best = ["cat", "dog"].index(rows["labels"]["caption"])
     assert rows["labels"]["order"][0] == best

@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlflow.pyfunc import scoring_server
 from PIL import Image
+from tests.registry.asked import embedded, encoded
 
 from compo_pipeline import __version__
 from compo_pipeline.core.settings import SettingsError
@@ -43,13 +44,8 @@ TEXTS = ["a red square", "two cats", "a blue sphere"]
 COLOURS = ["red", "lime", "blue", "black"]
 
 
-def encoded(colour: str, width: int = 40) -> str:
-    buffer = io.BytesIO()
-    Image.new("RGB", (width, 40), colour).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-IMAGES = [encoded(colour) for colour in COLOURS]
+PICTURES = [Image.new("RGB", (40, 40), colour) for colour in COLOURS]
+IMAGES = [*map(encoded, PICTURES)]
 
 
 def logged(folder: Path) -> dict[str, Any]:
@@ -105,15 +101,6 @@ def loaded(tiny_clip: Path) -> LoadedModel:
     return load(tiny_clip)
 
 
-@torch.no_grad()
-def vectors(loaded: LoadedModel, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Offline embeddings of the four images, and of texts."""
-    images = [Image.new("RGB", (40, 40), colour) for colour in COLOURS]
-    pixels = torch.stack([loaded.preprocess(image) for image in images])
-    u = loaded.model.encode_image(pixels, normalize=True)
-    return u, loaded.model.encode_text(loaded.tokenize(texts), normalize=True)
-
-
 def payload(*rows: dict[str, Any], **params: Any) -> dict[str, Any]:
     return {"dataframe_records": list(rows), "params": params}
 
@@ -140,7 +127,7 @@ TABLES: list[dict[str, Any]] = [
 def test_a_table_of_pairs_needs_no_params(
     server: TestClient, loaded: LoadedModel, body: dict[str, Any]
 ) -> None:
-    u, t = vectors(loaded, TEXTS)
+    u, t = embedded(loaded, PICTURES, TEXTS)
     expected = (u @ t.T).diagonal()[:2].tolist()
     found = answers(server, body)
     assert [row["similarity"] for row in found] == pytest.approx(expected, abs=1e-6)
@@ -175,14 +162,14 @@ def test_a_path_outside_names_the_setting_of_this_server(server: TestClient) -> 
 
 
 def test_each_image_is_scored_with_each_text(server: TestClient, loaded: LoadedModel) -> None:
-    u, t = vectors(loaded, TEXTS)
+    u, t = embedded(loaded, PICTURES, TEXTS)
     found = answers(server, payload(*ROWS, texts=TEXTS))
     for row, expected in zip(found, (u @ t.T).tolist(), strict=True):
         assert row == {"similarities": pytest.approx(expected, abs=1e-6)}
 
 
 def test_embeddings(server: TestClient, loaded: LoadedModel) -> None:
-    u, t = vectors(loaded, TEXTS)
+    u, t = embedded(loaded, PICTURES, TEXTS)
     of_images = answers(server, payload(*ROWS, task="embed"))
     of_texts = answers(server, payload(*({"text": text} for text in TEXTS), task="embed"))
     for rows, expected in ((of_images, u), (of_texts, t)):
@@ -191,7 +178,7 @@ def test_embeddings(server: TestClient, loaded: LoadedModel) -> None:
 
 
 def test_texts_are_ranked_for_each_image(server: TestClient, loaded: LoadedModel) -> None:
-    u, t = vectors(loaded, TEXTS)
+    u, t = embedded(loaded, PICTURES, TEXTS)
     found = answers(server, payload(*ROWS, task="rank", texts=TEXTS))
     orders = (u @ t.T).argsort(dim=1, descending=True).tolist()
     assert [row["texts"] for row in found] == [[TEXTS[k] for k in order] for order in orders]
@@ -202,7 +189,7 @@ def test_texts_are_ranked_for_each_image(server: TestClient, loaded: LoadedModel
 
 def test_labels_are_told_apart_under_templates(server: TestClient, loaded: LoadedModel) -> None:
     labels, templates = ["cat", "square"], ["a {}", "{}s"]
-    u, t = vectors(loaded, ["a cat", "cats", "a square", "squares"])
+    u, t = embedded(loaded, PICTURES, ["a cat", "cats", "a square", "squares"])
     classes = torch.nn.functional.normalize(t.reshape(2, 2, -1).mean(dim=1), dim=-1)
     expected = (loaded.model.logit_scale.exp() * u @ classes.T).softmax(dim=1)
     asked = payload(*ROWS, task="classify", labels=labels, templates=templates)
@@ -266,7 +253,7 @@ def test_the_signature_names_every_answer(server: TestClient) -> None:
 JSON = {"content-type": "application/json"}
 IMAGE = {"image": IMAGES[0]}
 NOISE = base64.b64encode(os.urandom(6000)).decode()
-WIDE = [encoded("red", 70), encoded("blue", 70), encoded("lime", 70)]
+WIDE = [encoded(Image.new("RGB", (70, 40), colour)) for colour in ("red", "blue", "lime")]
 HALF = IMAGES[0][: len(IMAGES[0]) // 8 * 4]
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(IMAGE), "the table has no column text"),

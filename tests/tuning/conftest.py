@@ -85,6 +85,11 @@ class World:
         return plan
 
 
+@pytest.fixture(autouse=True, scope="session")
+def databases(quick_databases: None) -> None:
+    """Those of studies are quick, too."""
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> World:
     root = tmp_path_factory.mktemp("world")
