@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -110,8 +110,6 @@ def _is_exact(text: str, parsed: ParsedCaption, scene: Scene, after: Scene) -> b
 class SceneEditSettings:
     """Settings of counterfactual scenes."""
 
-    seed: int = 0
-    """Seed of every edit."""
     edits: Annotated[tuple[EditKind, ...], Field(min_length=1)] = tuple(EDITS)
     """Kinds of negatives to draw from, each equally likely if it is possible."""
     preferred: tuple[EditKind, ...] = ()
@@ -135,6 +133,7 @@ class SceneCounterfactuals:
         captions: Iterable[Caption],
         settings: SceneEditSettings,
         world: World | None = None,
+        seed: int = 0,
     ) -> None:
         """Look up the scenes of the captions.
 
@@ -143,19 +142,16 @@ class SceneCounterfactuals:
             captions: the rows whose sentences are edited.
             settings: of the edits.
             world: the kinds and colours to choose from; the standard world by default.
+            seed: of every edit.
         """
-        self._settings, self._world = settings, world or World()
+        self._settings, self._world, self._seed = settings, world or World(), seed
+        self.settings_fingerprint = hash_of(self.name, settings, self._world, seed, SCENES)
         self._rows = {
             row.sample_id: (scene, row.sentences)
             for row in captions
             if (scene := scenes.get(PurePosixPath(row.image).stem))
         }
         self.edited = lru_cache(_CACHED_EDITS)(self._edit)
-
-    @cached_property
-    def settings_fingerprint(self) -> str:
-        """Hash of settings, world and version of scenes."""
-        return hash_of(self.name, self._settings, self._world, SCENES)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
         """Yield an edited caption, or why there is none, for each request, in their order."""
@@ -179,7 +175,7 @@ class SceneCounterfactuals:
         if sample_id not in self._rows:
             return "its image has no recorded scene"
         scene, sentences = self._rows[sample_id]
-        random_ = rng(self._settings.seed, "counterfactual", sample_id, number, role)
+        random_ = rng(self._seed, "counterfactual", sample_id, number, role)
         kinds = self._settings.edits, self._settings.preferred
         if found := edit(scene, sentences[number], role, random_, self._world, *kinds):
             return found
@@ -219,7 +215,8 @@ def _read_scenes_file(file: Path) -> Iterator[Scene]:
 def open_editor(settings: SceneEditSettings, _key: str, opening: Opening) -> SceneCounterfactuals:
     """Create the caption editor `scenes`, which is also the image generator."""
     world = opening.generator_settings.world.world()
-    return SceneCounterfactuals(read_scenes(opening.root), opening.captions, settings, world)
+    scenes = read_scenes(opening.root)
+    return SceneCounterfactuals(scenes, opening.captions, settings, world, opening.seed)
 
 
 def open_generator(

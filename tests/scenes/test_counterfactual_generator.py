@@ -95,7 +95,7 @@ def test_seed_edits_and_world_are_in_the_hash() -> None:
     small = World(things=("ball", "star", "key", "tree"))
     hashes = {
         editor().settings_fingerprint,
-        editor(seed=1).settings_fingerprint,
+        SceneCounterfactuals({}, [], SceneEditSettings(), seed=1).settings_fingerprint,
         editor(edits=("replace_kind",)).settings_fingerprint,
         SceneCounterfactuals({}, [], SceneEditSettings(), small).settings_fingerprint,
     }

@@ -27,6 +27,8 @@ REMOVED = {
     **dict.fromkeys(("attention.regions", "attention.limit"), "attention.phrases"),
     "counterfactuals.transformers": "vllm serve <folder>, and counterfactuals.endpoint",
     "counterfactuals.diffusion.seed": "counterfactuals.seed",
+    "counterfactuals.scenes.seed": "counterfactuals.seed",
+    "model.seed": "compo-pipeline import-model --seed",
     "evaluation.image_precision": "evaluation.precision",
     "evaluation.text_precision": "evaluation.precision",
     "evaluation.attention": "kedro run --pipeline=attention",

@@ -89,7 +89,7 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     plan = sources.find_source(settings)
     if isinstance(source, Path):  # a checkpoint has the name of the model that it began as
         plan = replace(plan, name=plan.record.get("name", source.name))
-    loaded = build(plan, settings.seed)
+    loaded = build(plan)
     if settings.context_length is not None:
         loaded = _stretch(loaded, plan)
     return loaded.to(device)

@@ -38,9 +38,6 @@ class ModelSettings:
     """Weights for an open_clip architecture: one of its tags (downloaded), a folder written by
     `export`, its file, or null for random weights. Other kinds of name have their own weights."""
 
-    seed: int = 0
-    """Seed of random weights."""
-
     context_length: Literal[248] | None = None
     """248 stretches the 77 positions of a text tower as Long-CLIP does, to read longer captions.
     Null leaves them as they are (docs/how-to/long-captions.md)."""

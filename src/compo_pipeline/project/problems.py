@@ -364,7 +364,7 @@ def _counterfactuals(run: Run) -> Iterator[str]:
             DiffusionGenerator,
         )
 
-        DiffusionGenerator(getattr(chosen, chosen.image_generator)).check()
+        DiffusionGenerator(getattr(chosen, chosen.image_generator))
 
 
 def _unfit(

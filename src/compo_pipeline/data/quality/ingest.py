@@ -51,9 +51,8 @@ class Ingested(NamedTuple):
 class Replacement(Protocol):
     """Interface of captions that replace the captions of a source, such as recaptions."""
 
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the replacing captions, which becomes part of the data's hash."""
+    fingerprint: str
+    """Hash of the replacing captions, which becomes part of the data's hash."""
 
     def replaced(self, records: Iterable[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
         """Yield the records with replaced captions; reject a record that has no replacement."""

@@ -299,9 +299,10 @@ def request_body(
         "messages": list(messages),
         "temperature": settings.temperature,
         "max_tokens": settings.max_tokens,
+        "seed": seed,
         **settings.more,
     }
-    return body | {"seed": seed} if settings.seeded else body
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def api_key(settings: EndpointSettings, key: str) -> SecretStr:

@@ -12,9 +12,7 @@ from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, Pos
 from compo_pipeline.core.settings import settings
 
 # Fields of an endpoint's request that have settings of their own, or must not be set.
-_RESERVED_FIELDS = frozenset(
-    {"model", "messages", "temperature", "max_tokens", "seed", "stream", "n"}
-)
+_RESERVED_FIELDS = frozenset({"model", "messages", "temperature", "max_tokens", "stream", "n"})
 
 
 def _check_url(url: str) -> str:
@@ -40,10 +38,8 @@ class EndpointSettings:
     """Sampling temperature. 0 is greedy."""
     max_tokens: PositiveInt = 400
     """Most tokens of an answer."""
-    seeded: bool = True
-    """Whether requests carry a seed. Set false for servers that refuse one."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the request's body, as the server names them."""
+    """Further fields of the request body, as the server names them. `seed: null` sends no seed."""
     timeout: PositiveFloat = 60.0
     """Seconds for a request, from the connection to the end of its reply."""
     connections: PositiveInt = 8

@@ -47,9 +47,8 @@ class CaptionEditor(Protocol):
     def name(self) -> str:
         """Value of `counterfactuals.caption_editor` that selects this editor."""
 
-    @property
-    def settings_fingerprint(self) -> str:
-        """Hash of everything besides the captions that determines the edited texts."""
+    settings_fingerprint: str
+    """Hash of everything besides the captions that determines the edited texts."""
 
     @property
     def concurrent(self) -> bool:
@@ -87,12 +86,8 @@ class ImageGenerator(Protocol):
     def name(self) -> str:
         """Value of `counterfactuals.image_generator` that selects this generator."""
 
-    @property
-    def settings_fingerprint(self) -> str:
-        """Hash of everything besides the requests that determines the images.
-
-        Up to rounding.
-        """
+    settings_fingerprint: str
+    """Hash of everything besides the requests that determines the images, up to rounding."""
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | str]:
         """Yield an RGB image, or why there is none, for each request, in their order."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -186,7 +185,7 @@ class LocalCaptioner:
     ) -> None:
         self._settings, self._own = settings, own
         folder = Path(own.folder)
-        self._kind, self.model = check(folder), folder.name
+        self._kind, self.model, self._files = check(folder), folder.name, folder_hash(folder)
         self.answers = KeyValueStore(state / "transformers.sqlite", Answer)
 
     @property
@@ -201,15 +200,11 @@ class LocalCaptioner:
         """Text for the log with the model's type and folder."""
         return f"images by {self._kind} in {self._own.folder}"
 
-    @cached_property
-    def _fingerprint(self) -> str:
-        return folder_hash(Path(self._own.folder))
-
     def key(self, content: str) -> str:
         """Key of an image's answer: hash of the image, model files, prompt and settings."""
         own = self._own
         asked = {"image": content, "max_side": self._settings.max_side, "prompt": self.prompt}
-        asked |= {"model": self._fingerprint, "max_tokens": own.max_tokens}
+        asked |= {"model": self._files, "max_tokens": own.max_tokens}
         return hash_of({**asked, "dtype": own.dtype})
 
     def ask(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:

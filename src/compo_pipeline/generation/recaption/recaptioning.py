@@ -255,14 +255,10 @@ class Recaptions:
         self._places = {path: n for n, path in enumerate(rows.column("image").to_pylist())}
         self._rejected = {one.image: one for one in rejected}
         self._counts: Counter[str] = Counter()
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of all image paths and recaptions."""
         hashed = hashlib.sha256()
-        for batch in self._rows.batches("image", "caption"):
+        for batch in rows.batches("image", "caption"):
             hashed.update(batch.serialize())
-        return hashed.hexdigest()
+        self.fingerprint = hashed.hexdigest()
 
     def report(self) -> dict[str, int]:
         """Numbers of records that were recaptioned, merged, rejected or unreadable."""

@@ -80,7 +80,7 @@ def test_what_is_sent(chat: Any, editor: Any, captions: list[EditRequest]) -> No
     assert sent == {"model": "fake", "temperature": 0.5, "max_tokens": 9, "top_p": 0.9}
     assert one["messages"][-1]["content"] == captions[0].caption
     assert one["seed"] != other["seed"]
-    list(editor(seeded=False).edit(captions[:1]))
+    list(editor(more={"seed": None}).edit(captions[:1]))
     assert "seed" not in chat.seen[-1][2]
 
 

@@ -21,7 +21,7 @@ KEY = r"^counterfactuals\.diffusion"
 
 
 def check(folder: Path | str, **settings: Any) -> None:
-    DiffusionGenerator(replace(DiffusionSettings(str(folder)), **settings)).check()
+    DiffusionGenerator(replace(DiffusionSettings(str(folder)), **settings))
 
 
 def edit(file: Path, **changes: Any) -> None:

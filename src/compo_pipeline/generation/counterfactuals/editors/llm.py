@@ -100,7 +100,7 @@ class EndpointEditor:
         cache = opening.state / "endpoint.sqlite"
         self._endpoint = Endpoint(settings, key=key, seed=self._seed, cache=cache)
         # Without server address and retries, which change no text.
-        own = (settings.model, settings.temperature, settings.max_tokens, settings.seeded)
+        own = (settings.model, settings.temperature, settings.max_tokens)
         parameters = (*own, dict(settings.more))
         sampling = settings.attempts, self._seed
         self.settings_fingerprint = hash_of(self.name, parameters, *sampling, _PROMPTS)

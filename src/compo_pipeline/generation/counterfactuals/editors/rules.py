@@ -35,12 +35,8 @@ class RuleEditor:
 
     def __init__(self, settings: RulesSettings, key: str, opening: Opening) -> None:
         self._settings, self._key, self._seed = settings, key, opening.seed
-
-    @cached_property
-    def settings_fingerprint(self) -> str:
-        """Hash of settings, seed, lexicon and version of the rules."""
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
-        return hash_of(self.name, self._settings, self._seed, lexicon, RULES)
+        self.settings_fingerprint = hash_of(self.name, settings, opening.seed, lexicon, RULES)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
         """Yield, for each caption, the first text by the rules that passes the checks.
