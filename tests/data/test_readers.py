@@ -44,7 +44,8 @@ def test_a_missing_root_names_its_key(coco: DataSettings) -> None:
 def test_a_missing_split_names_those_that_are_there(coco: DataSettings) -> None:
     data = DataSettings(coco.root, "coco_captions", {"train": "train"})
     with pytest.raises(
-        SourceError, match=r"data\.splits\.train: .*captions_train\.json: .* to train2017"
+        SourceError,
+        match=r"data\.splits\.train: .*captions_train\.json.* is captions_train2017\.json\)",
     ):
         locate(data)
 

@@ -12,7 +12,7 @@ from compo_pipeline.core.records import Caption, Fact, Rejected
 from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.images.decoding import DecodedImage
-from compo_pipeline.data.quality.ingest import Words, draw_sample, facts_of, manifest_of
+from compo_pipeline.data.quality.ingest import draw_sample, facts_of, manifest_of
 from compo_pipeline.data.readers.record import RawCaption, rejected
 from compo_pipeline.data.settings import DataSettings, SampleSettings
 
@@ -80,10 +80,10 @@ A = DecodedImage("a.jpg", "hash-a", 9, None, 40, 30)
 
 
 def facts(*rows: Caption, images: tuple[DecodedImage, ...] = (A,)) -> list[Fact]:
-    words, by_path = Words(), {image.path: image for image in images}
+    words, by_path = list[int](), {image.path: image for image in images}
     for row in rows:
         counts = [len(sentence.split()) for sentence in row.sentences]
-        words.add(len(counts), counts)
+        words += [len(counts), min(counts, default=0), max(counts, default=0)]
     shown = [by_path[path] for path in dict.fromkeys(row.image for row in rows)]
     captions, measured = Table.of(rows, Caption), Table.of(shown, DecodedImage)
     return list(facts_of(captions, words, measured, ["train", "test"]))

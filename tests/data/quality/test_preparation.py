@@ -10,7 +10,7 @@ def raw(*own: str, further: tuple[str, ...] = (), number: int = 0) -> RawCaption
 
 
 def prepared(*own: str, further: tuple[str, ...] = ()) -> list[str]:
-    sentences = Preparation(SentenceSettings()).sentences(raw(*own, further=further))
+    sentences, _ = Preparation(SentenceSettings()).sentences(raw(*own, further=further))
     return [sentence for sentence, _ in sentences]
 
 
@@ -30,7 +30,7 @@ def test_the_own_caption_comes_first_then_its_other_sentences_then_the_further_o
 
 def test_words_are_counted_with_each_sentence() -> None:
     preparation = Preparation(SentenceSettings())
-    assert preparation.sentences(raw("It's a dog's bed. Three small words here.")) == (
+    assert preparation.sentences(raw("It's a dog's bed. Three small words here."))[0] == (
         ("It's a dog's bed.", 6),
         ("Three small words here.", 4),
     )
@@ -64,7 +64,7 @@ def test_a_sentence_stands_once_in_a_row() -> None:
 
 def test_whole_captions_stay_as_they_were_written() -> None:
     preparation = Preparation(SentenceSettings(least_words=1, most_words=77, whole=True))
-    sentences = preparation.sentences(
+    sentences, _ = preparation.sentences(
         raw("a screenshot of  a dog\n. It sleeps.", further=("Two. Cats.", " ", "…"))
     )
     assert sentences == (("a screenshot of a dog . It sleeps.", 7), ("Two. Cats.", 2))

@@ -95,7 +95,7 @@ def ingest(
     preparation = Preparation(settings.sentences)
     root, splits = Path(source["root"]), source["splits"]
     unparseable: list[Rejected] = []
-    words = Words()
+    words = array("i")
     if captions is not None:
         used = chain(captions.replaced(used))
     folder = settings.journal and settings.journal.parent
@@ -217,7 +217,7 @@ def _caption_rows(
     records: Iterable[RawCaption | Rejected],
     source: str,
     preparation: Preparation,
-    words: Words,
+    words: array[int],
     unparseable: list[Rejected],
 ) -> Iterator[Caption]:
     """Yield caption rows without image sizes; append rejected records to `unparseable`.
@@ -228,11 +228,8 @@ def _caption_rows(
         if isinstance(record, Rejected):
             unparseable.append(record)
             continue
-        counted = preparation.sentences(record)
-        if counted:
-            words.add(len(counted), [count for _, count in counted])
-        else:
-            words.add(0, preparation.own_words(record))
+        counted, lengths = preparation.sentences(record)
+        words.extend((len(counted), min(lengths, default=0), max(lengths, default=0)))
         yield Caption(
             sample_id=record.sample_id,
             image_id=record.image_id,
@@ -309,24 +306,11 @@ def draw_sample(
     return [record for _, record in sorted(passed, key=lambda entry: entry[0])], report
 
 
-class Words:
-    """Numbers of sentences, and of words of the shortest and longest sentence, of each row.
-
-    Of a row without a fit sentence the words are those of its own, so that it is known why.
-    """
-
-    def __init__(self) -> None:
-        self.sentences, self.least, self.most = array("i"), array("i"), array("i")
-
-    def add(self, sentences: int, counts: Sequence[int]) -> None:
-        """Append a row's number of sentences, and the least and largest of its word counts."""
-        self.sentences.append(sentences)
-        self.least.append(min(counts, default=0))
-        self.most.append(max(counts, default=0))
-
-
 def facts_of(
-    captions: Table[Caption], words: Words, images: Table[DecodedImage], splits: Sequence[str]
+    captions: Table[Caption],
+    words: Sequence[int],
+    images: Table[DecodedImage],
+    splits: Sequence[str],
 ) -> Table[Fact]:
     """Table of measurements (`Fact`), one per caption row, with duplicates and leaks marked.
 
@@ -335,7 +319,8 @@ def facts_of(
 
     Args:
         captions: the rows.
-        words: of each row's sentences.
+        words: three numbers a row: of its sentences, and of the words of the shortest and of the
+            longest one, or, without a fit sentence, of those of its own caption.
         images: measurements, in the order in which the rows name the images first.
         splits: all splits, the held-out ones last.
     """
@@ -351,6 +336,7 @@ def facts_of(
     np.maximum.at(last, content, rank)
     texts = codes(first_sentences(captions))
     pairs = (content * (texts.max(initial=0) + 1) + texts) * len(splits) + rank
+    numbers = np.array(words, np.int64).reshape(-1, 3).T
     columns = {
         "row": np.arange(len(captions)),
         "sample_id": captions.column("sample_id"),
@@ -360,9 +346,7 @@ def facts_of(
         "decode_error": shown.column("error"),
         "width": shown.column("width"),
         "height": shown.column("height"),
-        "sentences": np.array(words.sentences, np.int64),
-        "least_words": np.array(words.least, np.int64),
-        "most_words": np.array(words.most, np.int64),
+        **dict(zip(("sentences", "least_words", "most_words"), numbers, strict=True)),
         "repeats_id": _is_repeated(captions.codes("sample_id")),
         "repeats_pair": _is_repeated(pairs),
         "leaks": rank < last[content],

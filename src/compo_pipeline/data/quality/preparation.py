@@ -36,9 +36,15 @@ class Preparation:
         self._examples: list[dict[str, str]] = []
         self._forms = {name: {"captions": 0, "examples": []} for name in FORMS}
 
-    def sentences(self, raw: RawCaption) -> Counted:
-        """Distinct usable sentences of a row; empty if the row's own caption has no usable one."""
-        texts, opening = self._cleaned_texts(raw)
+    def sentences(self, raw: RawCaption) -> tuple[Counted, list[int]]:
+        """Distinct usable sentences of a row, and their numbers of words.
+
+        If the row's own caption has no usable sentence, there is none, and the numbers are those of
+        all its sentences.
+        """
+        texts, opening = [plain(text) for text in raw.own], None
+        if not self._settings.whole:
+            texts[0], opening = language.clean(texts[0])
         self._captions += 1
         count_forms(" ".join(raw.own), " ".join(texts), self._forms)
         if opening is not None:
@@ -47,28 +53,23 @@ class Preparation:
             if len(self._examples) < _SHOWN:
                 example = {"sample_id": raw.sample_id, "before": raw.own[0], "after": texts[0]}
                 self._examples.append(example)
-        fit = []
+        fit: list[tuple[str, int]] = []
+        lengths = []
         for text in texts:
             for counted in _sentences_with_lengths(text, self._settings.whole):
+                lengths.append(counted[1])
                 problem = self._problem(counted)
                 self._sentences[problem or "used"] += 1
                 if problem is None:
                     fit.append(counted)
         if not fit:
             self._without_own += 1
-            return ()
+            return (), lengths
         for text in raw.further:
             parts = _sentences_with_lengths(plain(text), self._settings.whole)
             fit += [counted for counted in parts if self._problem(counted) is None]
-        return tuple(dict.fromkeys(fit))
-
-    def own_words(self, raw: RawCaption) -> list[int]:
-        """Numbers of words of all sentences of a row's own caption, usable or not."""
-        return [
-            words
-            for text in self._cleaned_texts(raw)[0]
-            for _, words in _sentences_with_lengths(text, self._settings.whole)
-        ]
+        distinct = tuple(dict.fromkeys(fit))
+        return distinct, [words for _, words in distinct]
 
     def report(self) -> dict[str, Any]:
         """Counts of cleaned captions and used sentences so far, with examples."""
@@ -83,13 +84,6 @@ class Preparation:
             "captions_without_a_sentence": self._without_own,
             "forms": self._forms,
         }
-
-    def _cleaned_texts(self, raw: RawCaption) -> tuple[list[str], str | None]:
-        """A row's own texts, plain, the first one without its opening; and the opening."""
-        texts, opening = [plain(text) for text in raw.own], None
-        if not self._settings.whole:
-            texts[0], opening = language.clean(texts[0])
-        return texts, opening
 
     def _problem(self, counted: tuple[str, int]) -> str | None:
         """Reason why a sentence is dropped (too short or too long); None for a usable one."""

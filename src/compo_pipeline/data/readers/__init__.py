@@ -92,7 +92,7 @@ def read(
     """
     data = identified(data)
     reader(data)
-    records = chain.from_iterable(_some_records(data, split) for split in data.splits)
+    records = chain.from_iterable(_split_records(data, split) for split in data.splits)
     if data.captions.file is None:
         yield from records
         table.parsed_json.cache_clear()
@@ -100,10 +100,19 @@ def read(
     yield from joined(records, data, {} if report is None else report)
 
 
-def _some_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejected]:
-    """Yield the records of a split, of which there is one at least in files of its own."""
+def _split_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejected]:
+    """Yield the records of a split, of which there is one at least in files of its own.
+
+    Paths of images are relative to the source's root. A source that serves several splits is
+    divided by `data.shares`, if it has no column of splits.
+    """
+    source = data.splits[split]
     try:
-        records, source = split_records(data, split), data.splits[split]
+        found = reader(data).read(data, split, source)
+        records: Iterator[RawCaption | Rejected]
+        records = (_with_own_path(data.root, each) for each in found)
+        if data.format not in _DIVIDED:
+            records = by_share(data, split, source, records)
         if (first := next(records, None)) is not None:
             yield first
             yield from records
@@ -112,17 +121,6 @@ def _some_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejec
             raise SourceError(f"{listed([*map(str, files)]) or data.root / source} holds no record")
     except SourceError as error:
         raise SourceError(f"data.splits.{split}: {error}") from error
-
-
-def split_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejected]:
-    """Yield the records of one split, of one source whose format is not `auto`.
-
-    Paths of images are relative to the source's root. A source that serves several splits is
-    divided by `data.shares`, if it has no column of splits.
-    """
-    source = data.splits[split]
-    records = (_with_own_path(data.root, each) for each in reader(data).read(data, split, source))
-    return records if data.format in _DIVIDED else by_share(data, split, source, records)
 
 
 def _with_own_path(root: Path, record: RawCaption | Rejected) -> RawCaption | Rejected:

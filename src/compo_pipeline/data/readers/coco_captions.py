@@ -18,25 +18,14 @@ from compo_pipeline.data.readers.record import (
     SourceError,
     checked,
     rejected,
-    source_files,
+    split_files,
 )
 from compo_pipeline.data.settings import DataSettings
-
-_PREFIX = "captions_"
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
     """List with the path of the split's annotation file, `captions_<split>.json`."""
-    found = source_files(data, f"annotations/{_PREFIX}{glob.escape(source)}.json")
-    if not found:
-        folder = data.root / "annotations"
-        paths = folder.glob(f"{_PREFIX}*.json")
-        others = sorted(path.stem.removeprefix(_PREFIX) for path in paths)
-        raise SourceError(
-            f"there is no {folder / f'{_PREFIX}{source}.json'}: "
-            + (f"set data.splits to {', '.join(others)}" if others else "set data.root")
-        )
-    return found
+    return split_files(data, f"annotations/captions_{glob.escape(source)}.json")
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:

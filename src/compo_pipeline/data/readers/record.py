@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.settings import PlainError
-from compo_pipeline.core.untrusted import files_below, parse_list, text_problem
+from compo_pipeline.core.untrusted import files_below, listed, parse_list, text_problem
 from compo_pipeline.data.settings import DataSettings
 
 UNPARSEABLE = "unparseable"
@@ -109,10 +109,11 @@ def split_files(data: DataSettings, source: str, *suffixes: str) -> list[Path]:
     """
     found = source_files(data, source)
     if not found:
+        beside = sorted(path.name for path in (data.root / source).parent.glob("*.*"))
         raise SourceError(
-            f"no file below {data.root} matches '{source}': set data.root or data.splits; images "
-            "without a table are of data.format=folder, for which recaption.captioner writes "
-            "captions"
+            f"no file below {data.root} matches '{source}' (beside it there is "
+            f"{listed(beside) or 'none'}): set data.root or data.splits; images without a table "
+            "are of data.format=folder, for which recaption.captioner writes captions"
         )
     if other := next((path for path in found if suffixes and path.suffix not in suffixes), None):
         raise SourceError(f"{other}: expected one of {', '.join(suffixes)}; set data.splits")
@@ -205,8 +206,8 @@ def checked(
 def captions_of(value: Any) -> list[Any]:
     """Captions in a cell or field: one, or a list of several, each a text or an object with one."""
     if isinstance(value, str):
-        listed = parse_list(value) if value.startswith("[") else None  # as CSV files have lists
-        return listed or [value]
+        several = parse_list(value) if value.startswith("[") else None  # as CSV files have lists
+        return several or [value]
     return [
         next((each[name] for name in CAPTION_NAMES if name in each), each)
         if isinstance(each, Mapping)

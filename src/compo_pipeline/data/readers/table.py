@@ -171,6 +171,9 @@ def records(path: Path, columns: list[str]) -> Iterator[Values]:
     """
     there = column_names(path)
     own_names = {name: own_spelling(name, there) or name for name in columns}
+    if there and (missing := [name for name in own_names.values() if name not in there]):
+        raise missing_columns(path, missing, there)
+    _refuse_repeated_columns(path, [name for name in there if name in own_names.values()])
     other = {name: own for name, own in own_names.items() if own != name}
     if other:
         named = ", ".join(f"{shown(own)} as {name}" for name, own in other.items())
@@ -246,7 +249,6 @@ def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
     header = next(rows, [])
     if isinstance(header, UnreadableRecord):
         raise SourceError(f"{path}: the header cannot be read: {header}")
-    _require_columns(path, columns, header)
     for row in without_halves(rows, len(header)):
         if isinstance(row, UnreadableRecord):
             yield row
@@ -258,7 +260,6 @@ def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
 
 def _json_lines(path: Path, columns: list[str]) -> Iterator[Values]:
     """Yield the objects of a JSON lines file."""
-    _require_fields(path, columns)
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -276,7 +277,6 @@ def _json_lines(path: Path, columns: list[str]) -> Iterator[Values]:
 
 def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
     """Yield the objects of a JSON file that is, or holds, a list of them."""
-    _require_fields(path, columns)
     state = path.stat()
     rows = parsed_json(path, (state.st_size, state.st_mtime_ns))
     if rows is None:
@@ -356,7 +356,6 @@ def _joined(images: list[Any], annotations: list[Any]) -> list[Any]:
 def _parquet_records(path: Path, columns: list[str]) -> Iterator[Values]:
     """Yield the rows of a Parquet file, as mappings with the given columns."""
     with parquet_file(path) as file:
-        _require_columns(path, columns, file.schema_arrow.names)
         yield from parquet_rows(file, columns)
 
 
@@ -389,20 +388,6 @@ def parquet_rows(
                 except (ValueError, OverflowError) as error:
                     values = UnreadableRecord(str(error))
                 yield values
-
-
-def _require_columns(path: Path, columns: list[str], header: list[str]) -> None:
-    """Raise an error for a table that lacks one of the columns, or has one of them twice."""
-    missing = [name for name in columns if name not in header]
-    if missing:
-        raise missing_columns(path, missing, header)
-    _refuse_repeated_columns(path, [name for name in header if name in columns])
-
-
-def _require_fields(path: Path, columns: list[str]) -> None:
-    """Raise an error for a JSON file whose first records all lack one of the columns."""
-    if columns and (there := column_names(path)):
-        _require_columns(path, columns, there)
 
 
 def missing_columns(path: Path, missing: list[str], header: list[str]) -> SourceError:
