@@ -34,7 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _project_commands() -> Group:
-    """The project's commands and those that need none; Kedro's own are left to its help."""
+    """The project's commands and those that need none.
+
+    Kedro's own are left to its help.
+    """
     import click
 
     from compo_pipeline.cli import cli

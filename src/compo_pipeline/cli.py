@@ -1,4 +1,6 @@
-"""Commands of the project; Kedro imports this module before it runs any command.
+"""Commands of the project.
+
+Kedro imports this module before it runs any command.
 
 Telemetry is switched off and the log set up here for that reason.
 """

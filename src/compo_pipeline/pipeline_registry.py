@@ -1,4 +1,6 @@
-"""The pipelines that `kedro run --pipeline=...` knows; one is imported when it is looked up.
+"""The pipelines that `kedro run --pipeline=...` knows.
+
+One is imported when it is looked up.
 
 Each package of `pipelines` is a pipeline. An installed package adds others by entry points of the
 group `compo_pipeline.pipelines`, each a function that returns a Kedro pipeline.
@@ -59,7 +61,10 @@ class Pipelines(dict[str, tuple[EntryPoint, ...]]):
 
 
 def register_pipelines() -> Pipelines:
-    """Kedro pipelines by name; `__default__` is `train_eval`, the whole chain."""
+    """Kedro pipelines by name.
+
+    `__default__` is `train_eval`, the whole chain.
+    """
     root = pipelines.__name__
     own = [
         EntryPoint(each.name, f"{root}.{each.name}.pipeline:create_pipeline", GROUP)

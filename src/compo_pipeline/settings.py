@@ -1,4 +1,7 @@
-"""Kedro's settings of the project; the project's own are read by `project/settings.py`."""
+"""Kedro's settings of the project.
+
+The project's own are read by `project/settings.py`.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -73,14 +73,14 @@ def _replace_attribute(claim: Claim, scene: Scene, world: World, random_: Random
 
 
 def _replace_relation(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair | None:
-    """The true claim, and a false one with the inverse relation; None without a relation."""
+    """The true claim, and a false one with the inverse relation, or None without a relation."""
     if claim.relation is None:
         return None
     return claim, replace(claim, relation=INVERSE[claim.relation])
 
 
 def _swap_objects(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair | None:
-    """The true claim, and a false one with its things exchanged; None without a relation."""
+    """The true claim, and a false one with its things exchanged, or None without a relation."""
     if claim.relation is None:
         return None
     return claim, replace(claim, a=claim.b, b=claim.a)
@@ -165,7 +165,7 @@ def _reworded_sentence(claim: Claim, form: int, random_: Random) -> str:
 
 
 def make_item(subtask: str, scene: Scene, world: World, random_: Random) -> SceneItem | None:
-    """Benchmark item of a subtask about a scene's first two things; None if it is not possible."""
+    """Benchmark item of a subtask about a scene's first two things, or None if impossible."""
     if len(scene.things) < 2 or scene.things[0].colour == scene.things[1].colour:
         return None
     claim = _draw_claim(subtask, scene.things[0], scene.things[1], random_)

@@ -203,7 +203,7 @@ def _stated_look_clause(named: str, looks: str, random_: random.Random) -> str:
 
 
 def _sides(thing: Thing, scene: Scene) -> tuple[str, ...]:
-    """Sides of the image at which a thing is; ("middle",) for a thing at no side."""
+    """Sides of the image at which a thing is, or ("middle",) at no side."""
     return place(thing, scene) or ("middle",)
 
 
@@ -223,7 +223,7 @@ def _side_clause(thing: Thing, where: str, random_: random.Random) -> str:
 
 
 def _any_relation_clause(scene: Scene, random_: random.Random) -> str | None:
-    """Draw a clause that states the relation of two random things; None if none is clear."""
+    """Draw a clause that states the relation of two random things, or None if none is clear."""
     if len(scene.things) < 2:
         return None
     a, b = random_.sample(scene.things, 2)
@@ -231,7 +231,7 @@ def _any_relation_clause(scene: Scene, random_: random.Random) -> str | None:
 
 
 def _relation_clause(a: Thing, b: Thing, random_: random.Random) -> str | None:
-    """Draw a clause that states the relation of two given things; None if none is clear."""
+    """Draw a clause that states the relation of two given things, or None if none is clear."""
     between = relation(a, b)
     if between is None:
         return None
@@ -313,7 +313,7 @@ def alt_text(scene: Scene, random_: random.Random, mix: Sequence[float]) -> str:
     """Draw a short, noisy caption like the web's alt texts, to train the base model.
 
     Args:
-        scene: what is described, often in part only.
+        scene: scene to describe, often only in part.
         random_: draws kind and words.
         mix: weights of a single thing, a list of keywords, a full first sentence, a detail, and a
             thing with its place.

@@ -63,20 +63,20 @@ def edit(
     edits: Sequence[EditKind] = tuple(EDITS),
     preferred: Sequence[EditKind] = (),
 ) -> SceneEdit | None:
-    """Make a counterfactual (negative or positive) of a scene's sentence; None if not possible.
+    """Make a counterfactual (negative or positive) of a scene's sentence, or None if not possible.
 
     The text of a negative is true of its scene and false of the given one; the given sentence is
     false of the new scene. The text of a positive has the same claims as the sentence, and both are
     true of both scenes.
 
     Args:
-        scene: what the real image shows.
+        scene: scene that the real image shows.
         caption: a sentence of `captions.first` or `captions.detail` about it.
         role: "negative" or "positive".
         random_: draws the edit, its words and places.
         world: the kinds and colours to choose from; the standard world by default.
         edits: the kinds of negatives to draw from, with equal chances where possible.
-        preferred: those that come before the others, and are drawn from too.
+        preferred: kinds that are tried before the others.
 
     Returns:
         None where the sentence is outside the grammar or false, or no edit within the scene's
@@ -138,9 +138,9 @@ class SceneCounterfactuals:
         """Look up the scenes of the captions.
 
         Args:
-            scenes: by scene_id, see `read_scenes`; it is the name of a caption's image.
+            scenes: scenes by scene_id, which is the name of a caption's image (see `read_scenes`).
             captions: the rows whose sentences are edited.
-            settings: of the edits.
+            settings: settings of the edits.
             world: the kinds and colours to choose from; the standard world by default.
             seed: of every edit.
         """

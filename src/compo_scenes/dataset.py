@@ -136,7 +136,7 @@ def recipes() -> list[tuple[str, tuple[str, ...], str]]:
 
 
 def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
-    """Render the whole scenes dataset into `root`, unless it is there; returns counts.
+    """Render the whole scenes dataset into `root`, unless it is there, and return counts.
 
     Earlier scenes are removed first.
 
@@ -174,7 +174,7 @@ def _fingerprint(settings: SceneSettings, root: Path) -> list[str]:
 
 
 def _render_all(settings: SceneSettings, world: World, root: Path) -> dict[str, Any]:
-    """Render captions and benchmarks of all splits; returns counts by split and benchmark."""
+    """Render captions and benchmarks of all splits, and return counts by split and benchmark."""
     counts: dict[str, Any] = {}
     for split, count, relations in (
         ("train", settings.train, settings.relations),
@@ -246,7 +246,10 @@ def _write_captions(
 def _write_benchmarks(
     settings: SceneSettings, world: World, split: str, folder: Path
 ) -> dict[str, int]:
-    """Write benchmark items in the official formats, and classification sets; returns counts."""
+    """Write benchmark items in the official formats, and classification sets.
+
+    Returns counts.
+    """
     stream = world.scenes(settings.seed, split, "benchmark", things=2)
     scenes = list(itertools.islice(stream, settings.images))
     counts = {}
@@ -313,7 +316,7 @@ def _write_classification(settings: SceneSettings, world: World, split: str, fol
 
 
 def clear(root: Path) -> None:
-    """Delete the rendered dataset below `root`; raises an error if there are other files.
+    """Delete the rendered dataset below `root`, and raise an error if there are other files.
 
     Links are removed, their targets are not. Hidden files stay.
 

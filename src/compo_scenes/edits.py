@@ -82,7 +82,7 @@ def _other_things(scene: Scene, index: int) -> list[Thing]:
 
 
 def _nesting(scene: Scene, index: int) -> str | None:
-    """Relation "inside" or "around" of a thing to another thing of the scene; else None."""
+    """Relation "inside" or "around" of a thing to another thing of the scene, else None."""
     others = (relation(scene.things[index], other) for other in _other_things(scene, index))
     return next((between for between in others if between in NESTED), None)
 
@@ -108,7 +108,9 @@ def _property_edit(field: Look, words: Mapping[str, tuple[str, ...]], changed: C
 
 
 def _other_kinds(scene: Scene, index: int, world: World, random_: random.Random) -> Iterator[Thing]:
-    """Copies of a thing with other kinds, in random order; a container stays a container.
+    """Copies of a thing with other kinds, in random order.
+
+    A container stays a container.
 
     The kinds are not in the scene.
     """
@@ -132,7 +134,7 @@ def _other_colours(
 def _other_patterns(
     scene: Scene, index: int, world: World, random_: random.Random
 ) -> Iterator[Thing]:
-    """Copies of a thing with other patterns, in random order; none for a container."""
+    """Copies of a thing with other patterns, in random order, or none for a container."""
     thing = scene.things[index]
     if _nesting(scene, index) != "around":
         for pattern in _shuffled([p for p in PATTERN_WORDS if p != thing.pattern], random_):
@@ -276,7 +278,7 @@ def _turn_inside_out(scene: Scene) -> Scene:
 def _exchange_things(
     exchange: Callable[[Scene], Scene | None], kinds: Sequence[str], scene: Scene
 ) -> Scene | None:
-    """Scene after an exchange between two things of given kinds; None if it is not possible."""
+    """Scene after an exchange between two things of given kinds, or None if it is not possible."""
     order = sorted(range(len(scene.things)), key=lambda i: scene.things[i].kind not in kinds)
     first = replace(scene, things=tuple(scene.things[i] for i in order))
     after = exchange(first)

@@ -27,7 +27,7 @@ def instances(scenes: Sequence[Scene], images: Sequence[dict[str, Any]]) -> dict
     without such a phrase, or wholly hidden, are left out and counted in `info`.
 
     Args:
-        scenes: in the order of the images.
+        scenes: scenes in the order of the images.
         images: COCO's entries of these images.
     """
     categories = {kind: number for number, kind in enumerate(SHAPES, 1)}
@@ -86,7 +86,7 @@ def visible(scene: Scene) -> list[NDArray[np.bool_]]:
 
 
 def unambiguous(thing: Thing, scene: Scene) -> str | None:
-    """Shortest phrase ("a red ball") that is true of one thing of the scene alone; or None."""
+    """Shortest phrase ("a red ball") that is true of one thing of the scene alone, or None."""
     for phrase in _phrases(thing):
         if sum(_is_true_of(phrase, other) for other in scene.things) == 1:
             return phrase.indefinite(None)
@@ -103,7 +103,10 @@ def _phrases(thing: Thing) -> Iterator[Phrase]:
 
 
 def _is_true_of(phrase: Phrase, thing: Thing) -> bool:
-    """Whether a phrase is true of a thing; properties that are None are not compared."""
+    """Whether a phrase is true of a thing.
+
+    Properties that are None are not compared.
+    """
     return (
         phrase.kind == thing.kind
         and phrase.colour in (None, thing.colour)

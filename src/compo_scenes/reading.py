@@ -191,7 +191,7 @@ _FRAMES = tuple(_frames())
 
 
 def read(caption: str) -> ParsedCaption | None:
-    """Parse a sentence into its claims; None for a sentence outside the grammar."""
+    """Parse a sentence into its claims, or None for a sentence outside the grammar."""
     if not caption[:1].isupper() or not caption.endswith("."):
         return None
     text = caption[0].lower() + caption[1:-1]

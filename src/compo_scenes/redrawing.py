@@ -24,7 +24,7 @@ _RETELLINGS, _REDRAWS = 600, 100
 
 
 def redraw(scene: Scene, parsed: ParsedCaption, random_: random.Random) -> Scene | None:
-    """Scene with the same things and relations in other places and shades; None if not found.
+    """Scene with the same things and relations in other places and shades, or None if not found.
 
     Places are drawn from the whole image at first, then ever nearer to the old ones.
     """
@@ -45,7 +45,10 @@ def redraw(scene: Scene, parsed: ParsedCaption, random_: random.Random) -> Scene
 
 
 def _move_things(scene: Scene, reach: int, random_: random.Random) -> tuple[Thing, ...]:
-    """Things moved randomly, by up to `reach` pixels; a thing inside another moves with it."""
+    """Things moved randomly, by up to `reach` pixels.
+
+    A thing inside another moves with it.
+    """
     fresh = []
     for thing in scene.things:
         shade = (random_.randint(-12, 12), random_.randint(-12, 12), random_.randint(-12, 12))
@@ -70,7 +73,7 @@ def _draw_near(at: int, reach: int, thing: Thing, side: int, random_: random.Ran
 
 
 def retell(scene: Scene, caption: str, parsed: ParsedCaption, random_: random.Random) -> str | None:
-    """Another sentence with the same claims as a caption of the scene; None if not found.
+    """Another sentence with the same claims as a caption of the scene, or None if not found.
 
     It is composed of the claims, or drawn until it fits.
     """

@@ -33,7 +33,10 @@ def extent(thing: Thing, width: int, height: int) -> tuple[Window, Window]:
 
 
 def _paint(canvas: NDArray[np.float32], thing: Thing, second: tuple[int, int, int]) -> None:
-    """Draw a scene's thing on the canvas in place; the part outside the image is cut off."""
+    """Draw a scene's thing on the canvas in place.
+
+    The part outside the image is cut off.
+    """
     mask, light, pattern = sprite(thing.kind, thing.size_px, thing.pattern)
     place, cut = extent(thing, canvas.shape[1], canvas.shape[0])
     colour = np.array(COLOURS[thing.colour], np.float32) + np.array(thing.shade, np.float32)
@@ -44,7 +47,10 @@ def _paint(canvas: NDArray[np.float32], thing: Thing, second: tuple[int, int, in
 
 
 def render(scene: Scene) -> NDArray[np.uint8]:
-    """Render a scene as an RGB array [height, width, 3]; equal scenes give equal pixels."""
+    """Render a scene as an RGB array [height, width, 3].
+
+    Equal scenes give equal pixels.
+    """
     canvas = _background(scene.background, scene.width, scene.height) + scene.shade
     second = (46, 46, 50) if scene.background == "white" else (252, 252, 252)
     for thing in scene.things:

@@ -24,11 +24,11 @@ class Pen:
         self._draw = ImageDraw.Draw(self.image)
 
     def oval(self, x0: float, y0: float, x1: float, y1: float, *, hole: bool = False) -> None:
-        """Draw a filled ellipse in a bounding box; with `hole`, cut it out."""
+        """Draw a filled ellipse in a bounding box, or cut it out with `hole`."""
         self._draw.ellipse([v * MASTER for v in (x0, y0, x1, y1)], fill=0 if hole else 255)
 
     def rectangle(self, x0: float, y0: float, x1: float, y1: float, *, hole: bool = False) -> None:
-        """Draw a filled rectangle; with `hole`, cut it out."""
+        """Draw a filled rectangle, or cut it out with `hole`."""
         self._draw.rectangle([v * MASTER for v in (x0, y0, x1, y1)], fill=0 if hole else 255)
 
     def polygon(self, *points: tuple[float, float]) -> None:

@@ -152,7 +152,7 @@ class World:
                 return scene
 
     def _try_draw(self, random_: random.Random, scene_id: str, count: int) -> Scene | None:
-        """Draw a random scene with `count` things; None if a thing does not fit."""
+        """Draw a random scene with `count` things, or None if a thing does not fit."""
         width, height = random_.choices(tuple(CANVASES.values()), (0.45, 0.45, 0.1))[0]
         kinds = random_.sample(self.things, count)
         if random_.random() < self.distinct_colours:
@@ -180,7 +180,10 @@ class World:
     def scenes(
         self, seed: int, split: str, stream: str = "captions", things: int | None = None
     ) -> Iterator[Scene]:
-        """Endless iterator of random scenes of one split; each stream name gives other scenes."""
+        """Endless iterator of random scenes of one split.
+
+        Each stream name gives other scenes.
+        """
         number = 0
         while True:
             scene_id = f"{split}-{stream}-{number:06d}"
@@ -215,7 +218,7 @@ def place_randomly(
     *,
     nested: bool = False,
 ) -> Thing | None:
-    """Copy of a thing at a drawn position, clear of others or inside the first thing; or None."""
+    """Copy of a thing at a drawn position, clear of others or inside the first thing, or None."""
     if nested and others:
         drop = DROPS.get(others[0].kind, 0.0)
         return replace(thing, x=others[0].x, y=others[0].y + int(drop * others[0].size_px))
@@ -232,7 +235,7 @@ def place_randomly(
 
 
 def relation(a: Thing, b: Thing) -> Relation | None:
-    """Spatial relation of thing `a` to thing `b`, such as `left`; None if none is clearly true."""
+    """Spatial relation of thing `a` to thing `b`, such as `left`, or None if none is clear."""
     dx, dy = b.x - a.x, b.y - a.y
     if max(abs(dx), abs(dy)) < max(a.size_px, b.size_px) / 4:
         return "inside" if a.size_px < b.size_px else "around"
@@ -244,7 +247,7 @@ def relation(a: Thing, b: Thing) -> Relation | None:
 
 
 def place(thing: Thing, scene: Scene) -> tuple[str, ...]:
-    """Sides of the image at which a thing is (left, right, top, bottom); empty for the middle."""
+    """Sides of the image at which a thing is (left, right, top, bottom), empty for the middle."""
     across, down = thing.x / scene.width, thing.y / scene.height
     words = []
     if down < 0.36:
@@ -259,7 +262,7 @@ def place(thing: Thing, scene: Scene) -> tuple[str, ...]:
 
 
 def exchanged_places(scene: Scene) -> Scene | None:
-    """Copy of a scene with its first two things' places exchanged; None if they do not fit."""
+    """Copy of a scene with its first two things' places exchanged, or None if they do not fit."""
     if len(scene.things) < 2 or relation(*scene.things[:2]) in NESTED:
         return None
     a, b, *others = scene.things
@@ -270,7 +273,7 @@ def exchanged_places(scene: Scene) -> Scene | None:
 
 
 def exchanged_colours(scene: Scene) -> Scene | None:
-    """Copy of a scene with its first two things' colours exchanged; None if both are equal."""
+    """Copy of a scene with its first two things' colours exchanged, or None if both are equal."""
     if len(scene.things) < 2 or scene.things[0].colour == scene.things[1].colour:
         return None
     a, b, *others = scene.things

@@ -141,7 +141,9 @@ def _parse_item(name: str, record: Record) -> tuple[str, Item]:
 
 
 def _is_averaged(task: Subtask) -> bool:
-    """Whether an ARO subtask is part of the averages; symmetric relations, for example, are not.
+    """Whether an ARO subtask is part of the averages.
+
+    Symmetric relations, for example, are not.
 
     Nor are pairs of attributes with too few items.
     """

@@ -44,7 +44,9 @@ class Mean:
         return Mean(tuple(whole), self.by_items)
 
     def weights(self, items: Mapping[str, int]) -> dict[str, float]:
-        """Weight of each subtask in the mean; the weights sum to 1.
+        """Weight of each subtask in the mean.
+
+        The weights sum to 1.
 
         Args:
             items: number of items of each subtask.
@@ -60,11 +62,13 @@ class Mean:
 
 
 def mean_of_set(subtasks: Iterable[str], depth: int = 1) -> Mean:
-    """Equally weighted mean over a set's parts; a part with further parts is a mean itself.
+    """Equally weighted mean over a set's parts.
+
+    A part with further parts is a mean itself.
 
     Args:
         subtasks: names of one set, `<set>/<part>` or `<set>/<part>/<further part>`.
-        depth: of the parts, 1 for those of the set itself.
+        depth: depth of the parts, 1 for those of the set itself.
     """
     parts: dict[str, list[str]] = {}
     for name in subtasks:

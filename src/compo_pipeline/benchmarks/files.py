@@ -65,7 +65,7 @@ class Record(NamedTuple):
     content: Any
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Unchecked value of a field; the default if the field is missing."""
+        """Unchecked value of a field, or the default if the field is missing."""
         return self.content.get(key, default) if isinstance(self.content, dict) else default
 
     def with_field(self, key: str, value: Any) -> Record:
@@ -79,7 +79,10 @@ class Record(NamedTuple):
         return [Record(f"{key}", f"{self.where}, {noun} {key}", value) for key, value in entries]
 
     def text(self, key: str) -> str:
-        """Value of a field as non-blank text; raises an error for any other value."""
+        """Value of a field as non-blank text.
+
+        Raises an error for any other value.
+        """
         value = self.get(key)
         if not isinstance(value, str) or not value.strip() or text_problem(value):
             raise SettingsError(
@@ -125,7 +128,7 @@ class Record(NamedTuple):
 
         Args:
             image: name of the whole image.
-            keys: of the left edge, top edge, width and height of the box, in pixels.
+            keys: keys of the left edge, top edge, width and height of the box, in pixels.
         """
         edges = []
         for key in keys:
@@ -147,8 +150,9 @@ def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:
 
     Args:
         root: folder of the files; where there are none, those in its folder `data` are read.
-        patterns: of their names; a file's subtask is named as it is, without its ending.
-        kind: what each file holds, `dict` or `list`.
+        patterns: glob patterns of the files. A subtask has the name of its file, without the
+            ending.
+        kind: type of each file's content, `dict` or `list`.
 
     Raises:
         SettingsError: there is no such file, two are of one subtask, or one cannot be read, is
@@ -198,7 +202,7 @@ def subtasks_of(
 
 
 def tail_of(name: str, images: Path) -> str:
-    """Longest trailing part of a path that is a file in the image folder; else the last component.
+    """Longest trailing part of a path that is a file in the image folder, else the last component.
 
     Args:
         name: a path or an address, as the authors' machine had it.

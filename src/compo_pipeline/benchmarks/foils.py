@@ -18,13 +18,15 @@ log = logging.getLogger(__name__)
 
 
 def load(foils: Iterable[Foil], split: str, root: Path, limits: Limits = ACCEPTED) -> list[Subtask]:
-    """Load the foils of a split: a subtask for each kind that is in use; logs the other kinds.
+    """Load the foils of a split, as a subtask for each kind that is in use.
+
+    The other kinds are logged.
 
     Args:
         foils: the table.
-        split: whose items are read.
+        split: split whose items are read.
         root: folder that the images' paths are relative to.
-        limits: what is accepted as an image.
+        limits: limits of the images that are accepted.
     """
     items: dict[str, list[Item]] = {}
     left_out: dict[str, int] = {}

@@ -32,7 +32,10 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _items(file: Record, inside: Path | None) -> Iterator[tuple[str, Item]]:
-    """Yield subtask name and item of each record; images may be inside the Parquet file."""
+    """Yield subtask name and item of each record.
+
+    Images may be inside the Parquet file.
+    """
     for record in file.records():
         anchor, full, half, kind = map(
             record.text, ("anchor", "full_truth", "half_truth", "triplet_type")

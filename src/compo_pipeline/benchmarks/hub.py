@@ -61,8 +61,8 @@ def files_by_name(root: Path, names: Mapping[str, str]) -> dict[str, list[Path]]
 
     Args:
         root: folder.
-        names: what the files or a folder of theirs may be called, in lower-case letters and digits
-            alone, to the name.
+        names: names by what the files, or a folder of theirs, may be called, in lower-case letters
+            and digits.
 
     Raises:
         SettingsError: a file is of none of them, or of two.
@@ -86,10 +86,10 @@ def read_split(
 
     Args:
         root: folder of the data set.
-        files: its files.
+        files: files of the split.
         images: folder of the images that are not in the files.
-        image_fields: of images or of their names.
-        text_fields: of texts.
+        image_fields: columns that hold images, or names of images.
+        text_fields: columns that hold texts.
 
     Raises:
         SettingsError: there are several other splits, a file of the split is missing or there
@@ -118,7 +118,10 @@ def read_split(
 
 
 def _split_files(root: Path, files: Sequence[Path]) -> list[Path]:
-    """Paths of all Parquet files of the split, in order; raises an error if one is missing."""
+    """Paths of all Parquet files of the split, in order.
+
+    Raises an error if one is missing.
+    """
     splits: dict[str, list[tuple[int, int | None, Path]]] = {}
     for file in files:
         split, number, total = _parse_shard_name(file)

@@ -45,7 +45,9 @@ def _load_svo_probes(root: Path, images: Path) -> list[Subtask]:
 
 
 def _load_imagecode(root: Path, images: Path) -> list[Subtask]:
-    """Load ImageCoDe: texts that describe one of ten images; subtasks for videos and photos.
+    """Load ImageCoDe, whose texts describe one of ten images.
+
+    Videos and photos are subtasks.
 
     The file is {set: {place of the right image: text}}; a set is a folder of ten `img<number>.jpg`.
     """

@@ -84,7 +84,7 @@ def _image_folder(folder: Path, *, own: bool) -> Path:
     """Image folder of a benchmark: `images` in its own folder, or else beside that folder.
 
     Args:
-        folder: of the annotation files.
+        folder: folder of the annotation files.
         own: whether it is named by itself, not below `benchmarks.root`: then nothing is beside it.
     """
     inside = folder / "images"
@@ -183,7 +183,7 @@ def official_benchmarks(settings: BenchmarksSettings) -> list[str]:
 
 
 def _unofficial_title(place: BenchmarkFolders, settings: BenchmarksSettings) -> str | None:
-    """Label for unofficial files from `benchmarks.json`; None for official ones."""
+    """Label for unofficial files from `benchmarks.json`, or None for official ones."""
     if settings.root is None or place.files.root:
         return None
     _refuse_links(place.root.parent, TITLES, settings)
@@ -212,7 +212,10 @@ def _check_items(name: str, settings: BenchmarksSettings, subtasks: Iterable[Sub
 
 
 def _limit_items(subtask: Subtask, place: BenchmarkFolders) -> Subtask:
-    """The subtask cut to the configured number of items; notes deviations from the official run."""
+    """The subtask cut to the configured number of items.
+
+    Deviations from the official run are noted.
+    """
     count, official = place.files.items, place.benchmark.official_items
     if isinstance(count, Mapping):
         count = count.get(subtask.name)
@@ -231,7 +234,7 @@ def _limit_items(subtask: Subtask, place: BenchmarkFolders) -> Subtask:
 
 
 def _draw_items(items: Sequence[Item], count: int) -> tuple[Item, ...]:
-    """Draw items at random with a fixed seed, as CLIC's evaluation does; keeps their order.
+    """Draw items at random with a fixed seed, as CLIC's evaluation does, and keep their order.
 
     As in CLIC's evaluation (`shuffle_and_select` of github.com/AmitPeleg/CLIC, eval/eval_utils.py
     lines 9 to 16, under `--seed` 1 of eval/general_eval.py): the first ones after a shuffle by
@@ -309,10 +312,10 @@ def gather(
     """Load all enabled subtasks: benchmarks from files, foils and retrieval.
 
     Args:
-        settings: which benchmarks, and where.
+        settings: settings of the benchmarks to load.
         captions: the dataset's own captions, for retrieval.
         data_root: folder that the captions' image paths are relative to.
-        foils: of the dataset's own captions.
+        foils: foils of the dataset's own captions.
 
     Raises:
         SettingsError: a benchmark that is on has no files or captions, or none is on.

@@ -44,7 +44,7 @@ class _FileFormat:
         return subtasks_of(self.name, "group", rows.images, found)
 
     def _rows(self, root: Path, images: Path) -> hub.Rows:
-        """Records of the official files; if these are absent, of Parquet files from the hub."""
+        """Records of the official files, or else of Parquet files from the hub."""
         if self.on_hub and not files_of(root, *self.files):
             if not (files := hub.parquet_files(root)):
                 raise SettingsError(
@@ -112,7 +112,10 @@ def _mmvp_records(records: list[Record]) -> Iterator[Record]:
 
 
 def _three_texts(record: Record) -> list[str]:
-    """The three texts of an MMVP-VLM record (id, type, statement); other contents are an error."""
+    """The three texts of an MMVP-VLM record (id, type, statement).
+
+    Other contents are an error.
+    """
     values = list(record.content.values())
     if len(values) != 3:
         raise SettingsError(f"{record.where}: expected 3 texts, got {shown(values)}")

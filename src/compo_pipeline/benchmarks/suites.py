@@ -29,8 +29,8 @@ class Aggregate:
     """Named mean over benchmarks, as a paper's tables report it.
 
     Attributes:
-        label: its name in reports.
-        members: what it is the mean of.
+        label: label in reports.
+        members: members whose mean this is.
         source: the tables of the paper that have it.
         items: number of items of each metric, where the paper draws them; None for all.
     """
@@ -70,7 +70,7 @@ class PaperSuite:
 
 
 def _benchmark_sets(*names: str, **drawn: BenchmarkSet) -> dict[str, BenchmarkSet]:
-    """Benchmark settings by name; defaults for names that are given alone."""
+    """Benchmark settings by name, with defaults for names that are given alone."""
     return {name: BenchmarkSet() for name in names} | drawn
 
 
@@ -246,7 +246,7 @@ SUITES: Mapping[str, PaperSuite] = {
 
 
 def aggregates_of(suite: str) -> tuple[Aggregate, ...]:
-    """Means over benchmarks that a suite defines; for an unknown name, the means of all suites."""
+    """Means over benchmarks that a suite defines, or all suites' means for an unknown name."""
     if suite in SUITES:
         return SUITES[suite].aggregates
     return tuple(one for paper in SUITES.values() for one in paper.aggregates)

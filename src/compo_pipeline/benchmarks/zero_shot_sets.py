@@ -110,7 +110,7 @@ def _class_names(folder: Path, found: list[str]) -> list[str]:
 
 
 def _read_templates(folder: Path) -> tuple[str, ...]:
-    """Prompt templates from the set's text file, with `{}` for the class; empty if it is absent."""
+    """Prompt templates from the set's text file, with `{}` for the class, empty if it is absent."""
     files = (_read_lines(folder / name) for name in _TEMPLATES)
     lines = next(filter(None, files), [])
     templates = tuple(line.replace("{c}", "{}") for line in lines)
@@ -120,7 +120,7 @@ def _read_templates(folder: Path) -> tuple[str, ...]:
 
 
 def _read_lines(path: Path) -> list[str]:
-    """Non-blank lines of a text file; empty if there is no file."""
+    """Non-blank lines of a text file, empty if there is no file."""
     if not path.is_file():
         return []
     try:
@@ -195,7 +195,7 @@ def _read_webdataset(folder: Path) -> _SetContent:
 
 
 def _read_shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield path and label of each image in a WebDataset shard; skips incomplete samples."""
+    """Yield path and label of each complete image in a WebDataset shard."""
     archive = archives.scan(path)
     if archive.damage:
         raise SettingsError(f"{path} is {archive.damage}; fetch it again")

@@ -104,7 +104,7 @@ class AnnotationSettings:
     """Smallest share of the rows that must have a record; otherwise the run stops."""
 
     def __post_init__(self) -> None:
-        """A layout has columns of its own; a table needs a key and something to read."""
+        """Check the layout's columns, the key, and that something is read."""
         named = (*self.columns.keys, *self.columns.contents)
         if self.layout != "columns" and named:
             raise ValueError(
@@ -135,12 +135,14 @@ class AnnotationSettings:
         return tuple(role for role, columns in found.items() if columns)
 
     def usable(self, able: Collection[str], key: str, user: str) -> frozenset[str]:
-        """The external table's content fields that a method can use; refuses unusable columns.
+        """The external table's content fields that a method can use.
+
+        Refuses unusable columns.
 
         Args:
             able: the contents that it has a use for.
             key: YAML key of these settings.
-            user: what it is, for errors.
+            user: user of the table, for errors.
 
         Raises:
             SettingsError: a column is named that it has no use for, or the table has nothing else.
@@ -196,7 +198,7 @@ class Annotations:
         return [each for each in found if each.sentence == sentence]
 
     def negatives(self, sample_id: str, draws: random.Random) -> list[tuple[str, str] | None]:
-        """Draw a view's negatives, each with its column's name; None where there are too few."""
+        """Draw a view's negatives, each with its column's name, or None where there are too few."""
         pool = self._negatives_of(sample_id)
         if self.drawn is None:
             own = ([one for one in pool if one[1] == name] for name in self.columns)
@@ -207,7 +209,7 @@ class Annotations:
     def negative(
         self, sample_id: str, draws: random.Random, sentence: int = 0
     ) -> tuple[str, str] | None:
-        """Draw one negative of a sentence, with its column's name; None where there is none."""
+        """Draw one negative of a sentence, with its column's name, or None where there is none."""
         pool = self._negatives_of(sample_id, sentence)
         return draws.choice(pool) if pool else None
 
@@ -220,12 +222,12 @@ class Annotations:
         return list(dict.fromkeys(self._values("phrases", sample_id)))
 
     def neighbour(self, sample_id: str, draws: random.Random) -> str | None:
-        """Draw the sample_id of a row with a similar image; None where there is none."""
+        """Draw the sample_id of a row with a similar image, or None where there is none."""
         pool = self._values("neighbours", sample_id)
         return draws.choice(pool) if pool else None
 
     def _values(self, name: str, sample_id: str) -> list[str]:
-        """Values of an annotation field for a row's first sentence; empty if it is not read."""
+        """Values of an annotation field for a row's first sentence, empty if it is not read."""
         if name not in self.contents:
             return []
         return [value for each in self.of_sentence(sample_id) for value in getattr(each, name)]

@@ -156,7 +156,9 @@ def is_there(root: Path, name: str) -> bool:
 
 
 def scan(path: Path) -> Archive:
-    """List the members of a tar archive or Parquet file; an unchanged file is scanned once.
+    """List the members of a tar archive or Parquet file.
+
+    An unchanged file is scanned once.
 
     Raises:
         OSError: it cannot be read.
@@ -179,7 +181,7 @@ class _HeaderFile(BufferedReader):
     """File object that reads a tar archive's headers alone, with bounds on sizes and offsets."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read bytes of a header; refuses to read more than the largest header may have."""
+        """Read bytes of a header, and refuse to read more than the largest header may have."""
         if size is None or not 0 <= size <= _LONGEST_HEADER:
             # No HeaderError, which tarfile takes for the end of the archive.
             raise tarfile.TarError(f"a header of {size} bytes, at most {_LONGEST_HEADER} are read")
@@ -264,7 +266,7 @@ def read(path: Path, member: str) -> bytes:
 
 
 def source_name(path: Path, member: str) -> str:
-    """Original file name of an archive's member; empty if a Parquet file does not state it.
+    """Original file name of an archive's member, empty if a Parquet file does not state it.
 
     Raises:
         As `read`.

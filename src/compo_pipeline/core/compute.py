@@ -106,7 +106,9 @@ def resolve(
     *,
     key: str,
 ) -> Compute:
-    """Device and precision to use on this machine; either may be configured as `auto`.
+    """Device and precision to use on this machine.
+
+    Either may be configured as `auto`.
 
     Args:
         device: auto, cpu, cuda, cuda:<n> or mps.
@@ -129,7 +131,9 @@ def resolve(
 
 
 def choose_device(name: str, *, key: str) -> torch.device:
-    """The torch device of a configured name; `auto` is CUDA where there is a GPU, else the CPU.
+    """The torch device of a configured name.
+
+    `auto` is CUDA where there is a GPU, else the CPU.
 
     Args:
         name: auto, cpu, cuda, cuda:<n> or mps.
@@ -156,7 +160,7 @@ def choose_device(name: str, *, key: str) -> torch.device:
 
 
 def report(key: str, compute: Compute) -> None:
-    """Log the resolved device and precision of a YAML key; warn where another choice is better."""
+    """Log the resolved device and precision of a YAML key, and warn if another choice is better."""
     log.info("%s: %s", key, compute)
     if compute.precision == "bf16" and not multiplies_bf16(compute.device):
         log.warning("%s: this processor emulates bf16, more slowly than it computes in fp32.", key)
@@ -170,7 +174,10 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def multiplies_bf16(device: torch.device) -> bool:
-    """Whether a device has instructions for bf16; where it is emulated, fp32 is faster."""
+    """Whether a device has instructions for bf16.
+
+    Where it is emulated, fp32 is faster.
+    """
     import torch
 
     if device.type == "cuda":

@@ -82,7 +82,9 @@ def naming_full_disk(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path of the same name; the file written there replaces `path` at the end.
+    """Yield a temporary path of the same name.
+
+    The file written there replaces `path` at the end.
 
     After an error or a kill, `path` is as it was before. What a kill leaves beside it is removed by
     the next write of the same path. Several processes may write the same path: the last one to
@@ -126,7 +128,9 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _workspace(path: Path) -> Iterator[Path]:
-    """Yield an empty hidden folder beside `path` for one writer alone; it is removed at the end.
+    """Yield an empty hidden folder beside `path` for one writer alone.
+
+    It is removed at the end.
 
     Libraries that write under a name of their own first leave nothing outside it when killed. The
     system releases the lock of a killed process, so the next writer removes what it left.
@@ -153,7 +157,7 @@ def _workspace(path: Path) -> Iterator[Path]:
 
 
 def _lock(folder: Path, held: ExitStack) -> bool:
-    """Lock a folder; false on a file system (NFS) that cannot lock folders.
+    """Lock a folder, or return False if its file system (NFS) cannot lock folders.
 
     Raises:
         BlockingIOError: another writer has locked it.
@@ -190,7 +194,10 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def size_and_time(path: Path) -> tuple[int, int]:
-    """Size and modification time in ns of a file; one of them changes when its content does."""
+    """Size and modification time in ns of a file.
+
+    One of them changes when its content does.
+    """
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
@@ -227,7 +234,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_json_or_none(path: Path) -> Any:
-    """Read the value of a JSON file of `write_json`; None if the file is missing or damaged."""
+    """Read the value of a JSON file of `write_json`, or None if the file is missing or damaged."""
     try:
         return read_json(path)
     except FileNotFoundError:

@@ -27,9 +27,9 @@ def kedro_run(pipeline: str, env: str | None, params: Mapping[str, Any]) -> str:
     """The `kedro run` command of a pipeline, as the user would type it.
 
     Args:
-        pipeline: its name.
+        pipeline: name of the pipeline.
         env: Kedro's environment; None is its default.
-        params: by dotted key, or nested.
+        params: parameters by dotted key, or nested.
     """
     return f"kedro run --pipeline={pipeline}{options(env, params)}"
 
@@ -39,7 +39,7 @@ def options(env: str | None, params: Mapping[str, Any]) -> str:
 
     Args:
         env: Kedro's environment; None is its default.
-        params: by dotted key, or nested.
+        params: parameters by dotted key, or nested.
     """
     command = "" if env is None else f" --env={shlex.quote(env)}"
     if params:

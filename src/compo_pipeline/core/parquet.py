@@ -21,10 +21,12 @@ _BUFFER = 2**20  # bytes of a column that are read at a time
 
 @contextmanager
 def parquet_file(path: Path, *, trusted: bool = True) -> Iterator[pq.ParquetFile]:
-    """Context manager: open a Parquet file for reading; the checksum of each page is verified.
+    """Context manager: open a Parquet file for reading.
+
+    The checksum of each page is verified.
 
     Args:
-        path: of the file, which may be in object storage.
+        path: path of the file, which may be in object storage.
         trusted: whether this program wrote the file. Another one may not name more rows than it has
             bytes, and its absence is an error like damage.
 
@@ -63,10 +65,10 @@ def batches(
     """Yield the rows of an open Parquet file, or some of their columns, as Arrow batches.
 
     Args:
-        file: of `parquet_file`.
+        file: file that `parquet_file` opened.
         size: rows of a batch, at most.
         columns: names of those that are read; None reads all.
-        most_bytes: of all batches together.
+        most_bytes: largest size of all batches together, in bytes.
 
     Raises:
         ValueError: there are more bytes, or fewer rows than the file's metadata counts.
@@ -85,13 +87,15 @@ def batches(
 def write_parquet(
     path: Path, groups: Iterable[pa.Table], columns: pa.Schema, **options: Any
 ) -> None:
-    """Write groups of Arrow rows as a Parquet file, atomically; equal rows give equal bytes.
+    """Write groups of Arrow rows as a Parquet file, atomically.
+
+    Equal rows give equal bytes.
 
     Args:
-        path: of the file.
+        path: path of the file.
         groups: tables, each a row group.
-        columns: their schema.
-        options: of pyarrow's `ParquetWriter`.
+        columns: schema of the columns.
+        options: options of pyarrow's `ParquetWriter`.
     """
     import pyarrow.parquet as pq
 

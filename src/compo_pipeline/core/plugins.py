@@ -1,4 +1,7 @@
-"""Parts that are imported when first used, and settings; installed packages add their own."""
+"""Parts that are imported when first used, and settings.
+
+Installed packages add their own.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class Registry(UserDict[str, Part]):
     An installed package adds parts by entry points of the group, a program by assignment.
 
     Args:
-        group: of the entry points.
+        group: group of the entry points.
         own: import path (`module:attribute`) of each part of this package, by name.
 
     Raises:

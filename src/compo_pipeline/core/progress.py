@@ -26,9 +26,9 @@ def track(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
     """Yield the items of a loop, and show its progress.
 
     Args:
-        items: what the loop runs over.
-        total: how many there will be.
-        what: what is done, for the bar and the log ("measuring images").
+        items: items to loop over.
+        total: number of items.
+        what: task, for the progress bar and the log ("measuring images").
     """
     with Meter(total, what) as meter:
         for item in items:
@@ -100,7 +100,7 @@ class Meter:
 
 
 def _progress_bar() -> Progress | None:
-    """Progress bar on the log's terminal; None without a terminal, or for a silenced logger."""
+    """Progress bar on the log's terminal, or None without a terminal, or for a silenced logger."""
     console = rich.get_console()
     if not (console.is_terminal and _log.isEnabledFor(logging.INFO)):
         return None

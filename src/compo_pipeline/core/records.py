@@ -232,7 +232,7 @@ class Score:
 
     @property
     def value(self) -> float | None:
-        """Score of the item from 0 (wrong) to 1 (right); None if it could not be scored."""
+        """Score of the item from 0 (wrong) to 1 (right), or None if it could not be scored."""
         if self.metric in GRADED:
             return self.similarities[0] if self.similarities else None
         return None if self.correct is None else float(self.correct)

@@ -25,11 +25,12 @@ class ParameterEntry(NamedTuple):
 
     Attributes:
         key: dotted.
-        meaning: its description; may be empty.
+        meaning: description of the key. May be empty.
         type: allowed values in words; empty for a mapping of further keys, whose entries follow.
-        default: its value without an environment; of a mapping from the user's own names to
-            settings, the names.
-        value: its value in the requested environment; of such a mapping, what differs.
+        default: value without an environment. For a mapping from your own names to settings, the
+            names.
+        value: value in the requested environment. For a mapping from your own names to settings,
+            what differs.
     """
 
     key: str
@@ -51,9 +52,9 @@ def collect_entries(
     Args:
         cls: the settings class.
         parts: settings classes of keys whose type hint does not name them, by dotted key.
-        default: of the class's keys, as YAML has them.
-        value: of the class's keys in an environment.
-        prefix: of the keys, with a dot at its end.
+        default: default values of the class's keys, as in YAML.
+        value: values of the class's keys in an environment.
+        prefix: prefix of the keys, ending with a dot.
     """
     plain = get_type_hints(cls)
     for name, hint in get_type_hints(cls, include_extras=True).items():
@@ -73,14 +74,17 @@ def collect_entries(
 
 
 def _class_in(hint: Any) -> type | None:
-    """Settings class in a type hint, or in its mapping, list or union; None if there is none."""
+    """Settings class in a type hint, or in its mapping, list or union, or None if there is none."""
     if isinstance(hint, type) and is_dataclass(hint):
         return hint
     return next(filter(None, map(_class_in, get_args(hint))), None)
 
 
 def _meaning(cls: type, name: str) -> str:
-    """Description of a field; pydantic does not pass it on to subclasses."""
+    """Description of a field.
+
+    Subclasses inherit it, which pydantic does not provide.
+    """
     found = (getattr(each, "__pydantic_fields__", {}).get(name) for each in cls.__mro__)
     return _first_paragraph(next((one.description for one in found if one and one.description), ""))
 
@@ -91,7 +95,7 @@ def _first_paragraph(text: str | None) -> str:
 
 
 def _names_only(value: Any) -> Any:
-    """A value; of a mapping, the lists of keys in place of the mappings in it."""
+    """A value, with lists of keys in place of nested mappings."""
     if not isinstance(value, Mapping):
         return value
     return {name: list(v) if isinstance(v, Mapping) else v for name, v in value.items()}
@@ -154,7 +158,7 @@ def show(entries: Sequence[ParameterEntry], env: str, console: Console) -> None:
 
 
 def default_text(entry: ParameterEntry) -> str:
-    """Default value of an entry as text; empty for a mapping, and for keys that the user names."""
+    """Default value of an entry as text, empty for a mapping, and for keys that the user names."""
     return "" if not entry.type or "<" in entry.key else _one_line(entry.default)
 
 

@@ -52,7 +52,10 @@ log = logging.getLogger(__name__)
 
 
 class RemoteError(PlainError):
-    """Exception: object storage cannot be used; no OSError, which would quarantine the image."""
+    """Exception: object storage cannot be used.
+
+    It is not an OSError, which would quarantine the image.
+    """
 
     def __init__(self, message: str) -> None:
         # Of an error in a loader's process, torch puts the traceback before the message.
@@ -76,13 +79,16 @@ def is_url(value: Any) -> bool:
 
 
 def mirror(url: str, cache: Path) -> Path:
-    """Path of the folder in a cache that mirrors the objects below a URL; downloads nothing."""
+    """Path of the folder in a cache that mirrors the objects below a URL.
+
+    It downloads nothing.
+    """
     protocol, _, place = url.partition("://")
     return cache / f"{protocol}:" / place
 
 
 def cache_and_url(path: Path | str) -> tuple[Path, str] | None:
-    """Cache folder and URL that a path in a mirror folder stands for; None for other paths."""
+    """Cache folder and URL that a path in a mirror folder stands for, or None for other paths."""
     found = _MIRROR.fullmatch(text) if ":/" in (text := str(path)) else None
     return (Path(found[1]), f"{found[2]}://{found[3]}") if found else None
 
@@ -90,7 +96,9 @@ def cache_and_url(path: Path | str) -> tuple[Path, str] | None:
 def configure(
     parameters: Mapping[str, Any], remote: RemoteSettings, credentials: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The parameters with URLs replaced by mirror folders; sets up access for this process.
+    """The parameters with URLs replaced by mirror folders.
+
+    It sets up access for this process.
 
     Args:
         parameters: the project's.
@@ -209,7 +217,9 @@ def version_of(info: Mapping[str, Any]) -> int:
 
 
 def open_file(path: Path) -> BufferedReader:
-    """Open a file for reading; a mirrored file is downloaded first, unless it is in the cache.
+    """Open a file for reading.
+
+    A mirrored file is downloaded first, unless it is in the cache.
 
     Raises:
         OSError: there is no such file, or it cannot be read.
@@ -231,7 +241,10 @@ def open_file(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read the content of a local or mirrored file; raises the errors that `open_file` raises."""
+    """Read the content of a local or mirrored file.
+
+    Raises the errors that `open_file` raises.
+    """
     with open_file(path) as file:
         return file.read()
 
@@ -280,7 +293,9 @@ def _make_room(contents: Path, size: int) -> None:
 
 @contextmanager
 def filesystem(url: str) -> Iterator[tuple[Any, str]]:
-    """Yield the fsspec file system of a URL and the path in it; errors become one-line messages.
+    """Yield the fsspec file system of a URL and the path in it.
+
+    Errors become one-line messages.
 
     Raises:
         FileNotFoundError: there is no such object or bucket.

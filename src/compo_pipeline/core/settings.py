@@ -98,7 +98,10 @@ class PlainError(ClickException):
 
 
 class SettingsError(PlainError, ValueError):
-    """Error about a configuration value that cannot be used; its message names the YAML key."""
+    """Error about a configuration value that cannot be used.
+
+    Its message names the YAML key.
+    """
 
 
 def masked(text: str, key: str = "") -> str:
@@ -164,13 +167,14 @@ def parse(
     key: str = "",
     place: Callable[[str], str] = lambda key: "",
 ) -> Settings:
-    """Build frozen settings from a mapping; refuse unknown keys and wrong types.
+    """Build frozen settings from a mapping, and refuse unknown keys and wrong types.
 
     Args:
         cls: a dataclass; its fields may be scalars, Literals, tuples, mappings and further
             dataclasses.
         values: the mapping as Kedro read it; settings of this class are returned as they are.
-        key: its YAML key (`training`, `clic`, ...), for the error; empty for top-level keys.
+        key: YAML key of the settings (`training`, `clic`, ...), for errors. Empty for top-level
+            keys.
         place: gives the place of a dotted key, such as a file, which its error begins with.
 
     Raises:
@@ -199,7 +203,7 @@ def plain(parsed: Any) -> Any:
 
 
 def defaults(cls: type) -> dict[str, Any]:
-    """Default values of a settings class by field, as in YAML; null for required fields."""
+    """Default values of a settings class by field, as in YAML, or null for required fields."""
     found: dict[str, Any] = {}
     for each in fields(cast(Any, cls)):
         made = each.default_factory() if each.default_factory is not MISSING else each.default
@@ -310,7 +314,7 @@ def field_paths(cls: Any, prefix: str = "") -> Iterator[str]:
 
 
 def field_names(cls: Any) -> list[str]:
-    """Names of the fields of a dataclass; an empty list for another type."""
+    """Names of the fields of a dataclass, or an empty list for another type."""
     return [each.name for each in fields(cls)] if is_dataclass(cls) else []
 
 
@@ -325,7 +329,7 @@ def speed_paths(cls: Any, prefix: str = "") -> Iterator[str]:
 
 
 def type_at(cls: Any, location: Iterable[str | int]) -> Any:
-    """Type hint of a nested field or item of a settings class; None where the types leave it open.
+    """Type hint of a nested field or item of a settings class, or None if the types leave it open.
 
     Of a union it is the first that has keys or items.
     """
@@ -356,7 +360,10 @@ def _booleans_for_numbers(parsed: Any, given: Any, key: str) -> Iterator[tuple[s
 
 
 def _join_key(*parts: Any) -> str:
-    """Join the non-empty parts of a key by dots; parts that would not print are quoted."""
+    """Join the non-empty parts of a key by dots.
+
+    Parts that would not print are quoted.
+    """
     names = (str(part)[:_LONGEST_KEY] for part in parts if part != "")
     return ".".join(name if name.isprintable() else repr(name) for name in names)
 

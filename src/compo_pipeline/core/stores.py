@@ -37,7 +37,9 @@ class KeyValueStore(Generic[Value]):
     """
 
     def __init__(self, path: Path, value_type: type[Value]) -> None:
-        """Name the file; the first `put` creates it.
+        """Name the file.
+
+        The first `put` creates it.
 
         Args:
             path: the SQLite file.
@@ -48,7 +50,9 @@ class KeyValueStore(Generic[Value]):
         self._type: pydantic.TypeAdapter[Value] = pydantic.TypeAdapter(value_type)
 
     def get(self, keys: Iterable[str]) -> dict[str, Value]:
-        """Stored values by key, for the given keys; those without a readable value are left out.
+        """Stored values by key, for the given keys.
+
+        Those without a readable value are left out.
 
         Raises:
             SettingsError: the file is not such a store.
@@ -73,7 +77,9 @@ class KeyValueStore(Generic[Value]):
         return found
 
     def put(self, values: Mapping[str, Value], *, replace: bool = True) -> None:
-        """Store values by key; with `replace` false, keys that already have a value keep it.
+        """Store values by key.
+
+        With `replace` false, keys that already have a value keep it.
 
         Raises:
             SettingsError: the file is not such a store.
@@ -126,7 +132,7 @@ class TensorStore:
     everything that its rows depend on.
 
     Args:
-        folder: of the files, of which those that are there are read; None stores none.
+        folder: folder of the files. Those that exist are read. None stores none.
         wanted: keys whose rows are read; None reads all.
     """
 
@@ -157,7 +163,10 @@ class TensorStore:
         self._blocks.append(tensors)
 
     def add(self, keys: Iterable[str], tensors: Mapping[str, Tensor]) -> None:
-        """Add the rows [n, ...] of n new keys; a kill loses at most 2,048 of them."""
+        """Add the rows [n, ...] of n new keys.
+
+        A kill loses at most 2,048 of them.
+        """
         self._append(keys, tensors)
         if len(self.rows) - self._stored >= _AT_ONCE:
             self.save()

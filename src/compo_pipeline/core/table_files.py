@@ -107,7 +107,10 @@ def write_rows(path: Path, rows: Iterable[Row] | Parts[Row], row_type: type[Row]
 
 
 def _compute(parts: Parts[Row], folder: Path, row_type: type[Row]) -> list[Path]:
-    """Compute the missing parts as Parquet files in a folder; returns the files of all parts."""
+    """Compute the missing parts as Parquet files in a folder.
+
+    Returns the files of all parts.
+    """
     starts = range(0, parts.count, PART)
     files = {
         folder / f"{start:09d}.parquet": range(start, min(start + PART, parts.count))
@@ -170,7 +173,7 @@ def map_partitions(
     Args:
         function: importable, or an object of an importable class.
         partitions: small descriptions of what to compute, such as ranges of rows.
-        settings: which workers compute.
+        settings: settings of the workers.
         threads: whether this process, where it computes alone, calls the function from several
             threads; for functions that mostly decode or read.
 

@@ -50,12 +50,14 @@ log = logging.getLogger(__name__)
 
 
 class Table(Sequence[Row]):
-    """Sequence of rows of one type over an Arrow table; rows are decoded when they are accessed.
+    """Sequence of rows of one type over an Arrow table.
+
+    Rows are decoded when they are accessed.
 
     Args:
         row_type: a dataclass of `compo_pipeline.core.records`, or one like them.
         columns: the arrow table.
-        numbers: which of its rows, ascending or not; all by default.
+        numbers: numbers of the rows, in any order. All by default.
         source: the file and its copy, where another process may open the table itself.
     """
 
@@ -76,12 +78,14 @@ class Table(Sequence[Row]):
 
     @classmethod
     def open(cls, path: Path, row_type: type[Row], copy: Path | None = None) -> Table[Row]:
-        """Open the table file that `write_rows` wrote; a large file is memory-mapped.
+        """Open the table file that `write_rows` wrote.
+
+        A large file is memory-mapped.
 
         Args:
             path: the file.
-            row_type: of its rows.
-            copy: where a large table's memory-mapped copy is; by default beside it.
+            row_type: class of the rows.
+            copy: place of the memory-mapped copy of a large table. By default beside the table.
 
         Raises:
             DamagedFileError: its bytes have changed since, or it has other columns.
@@ -101,7 +105,10 @@ class Table(Sequence[Row]):
 
     @classmethod
     def of(cls, rows: Iterable[Row], row_type: type[Row]) -> Table[Row]:
-        """Make a Table of rows in memory; a Table is returned unchanged."""
+        """Make a Table of rows in memory.
+
+        A Table is returned unchanged.
+        """
         return rows if isinstance(rows, Table) else cls(row_type, to_table(rows, row_type))
 
     @classmethod
@@ -220,7 +227,7 @@ class Table(Sequence[Row]):
         return Table(self.row_type, self._columns, numbers, self._source)
 
     def places(self, name: str, values: pa.ChunkedArray) -> NDArray[np.int64]:
-        """Index of the first row with each of the values [k] in a column; -1 if there is none."""
+        """Index of the first row with each of the values [k] in a column, or -1."""
         import numpy as np
         import pyarrow.compute as pc
 
@@ -288,7 +295,7 @@ class Groups(Mapping[str, Sequence[Row]]):
 
 
 class ById(Mapping[str, Row]):
-    """Mapping from `sample_id` to the row of a table; the last row if several share an id."""
+    """Mapping from `sample_id` to the row of a table, or to the last row with this id."""
 
     def __init__(self, table: Table[Row]) -> None:
         self._table, self._rows = table, Groups(table)
@@ -324,7 +331,9 @@ def split_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
 
 
 def training_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
-    """Caption rows of the training splits that have a sentence; an error if there are none.
+    """Caption rows of the training splits that have a sentence.
+
+    Raises an error if there are none.
 
     Raises:
         SettingsError: there is none.
@@ -342,14 +351,14 @@ def training_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
 
 
 def carved_rows(captions: Iterable[Caption], trains: Splits) -> int:
-    """Number of caption rows that `foils.carve` holds out of training; 0 if they are trained on."""
+    """Number of caption rows that `foils.carve` holds out, or 0 if they are trained on."""
     if CARVED in splits_of(trains):
         return 0
     return len(Table.of(captions, Caption).having("split", [CARVED]))
 
 
 def held_out_note(captions: Iterable[Caption], trains: Splits) -> str | None:
-    """Note for reports on how many rows are held out for foils; None if there are none.
+    """Note for reports on how many rows are held out for foils, or None if there are none.
 
     Args:
         captions: valid rows of all splits.

@@ -34,13 +34,15 @@ class OutsideRoot(ValueError):
 
 
 def path_below(root: Path, name: str, *, follow_symlinks: bool = False) -> Path:
-    """Path of a file name below a root, checked to stay inside; the file need not exist.
+    """Path of a file name below a root, checked to stay inside.
+
+    The file need not exist.
 
     Names with `..` are refused even where they would stay inside.
 
     Args:
         root: a folder, or a link to one.
-        name: from a file or a setting.
+        name: name from a file or a setting.
         follow_symlinks: whether links may lead out of the root.
 
     Raises:
@@ -82,7 +84,10 @@ def files_below(root: Path, pattern: str, *, follow_symlinks: bool = False) -> l
 
 
 def _real(path: Path) -> Path:
-    """The path with symbolic links resolved; a loop of links is left as it is."""
+    """The path with symbolic links resolved.
+
+    A loop of links is left as it is.
+    """
     return Path(os.path.realpath(path))
 
 
@@ -100,7 +105,9 @@ def read_json(path: Path) -> Any:
 
 
 def read_json_lines(path: Path) -> list[Any]:
-    """Read the values of a JSON Lines file from an untrusted source; blank lines are skipped.
+    """Read the values of a JSON Lines file from an untrusted source.
+
+    Blank lines are skipped.
 
     Raises:
         ValueError: it cannot be read, or a line holds no JSON; one line with the path.
@@ -128,7 +135,9 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Read the rows of a UTF-8 CSV file with a header as dicts; blank lines are skipped.
+    """Read the rows of a UTF-8 CSV file with a header as dicts.
+
+    Blank lines are skipped.
 
     Raises:
         ValueError: it cannot be read, or a row has not the header's length; one line with the path.
@@ -167,8 +176,8 @@ def read_batches(
     """Yield an untrusted Parquet file's rows as Arrow batches, after checks of its columns.
 
     Args:
-        path: of the file.
-        columns: that it must have.
+        path: path of the file.
+        columns: columns that the file must have.
         nullable: names of those that may lack values.
         most: number of rows that it may have.
 
@@ -219,7 +228,10 @@ def holds_images(kind: pa.DataType) -> bool:
 
 
 def _file_bytes(path: Path) -> bytes:
-    """Read the bytes of a file; an error names the file."""
+    """Read the bytes of a file.
+
+    An error names the file.
+    """
     try:
         return read_bytes(path)
     except OSError as error:
@@ -227,7 +239,7 @@ def _file_bytes(path: Path) -> bytes:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Parse JSON from an untrusted source; refuses repeated keys and deep nesting.
+    """Parse JSON from an untrusted source, and refuse repeated keys and deep nesting.
 
     Bytes are UTF-8, UTF-16 or UTF-32, with or without BOM.
 
@@ -253,7 +265,7 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def parse_list(text: str) -> list[Any] | None:
-    """Parse a list of plain values in JSON or Python syntax; None if the text is no such list."""
+    """Parse a list of plain values in JSON or Python syntax, or None for other texts."""
     if len(text) > _LONGEST_LIST:
         return None
     try:
@@ -264,7 +276,7 @@ def parse_list(text: str) -> list[Any] | None:
 
 
 def _dict_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of a JSON object's pairs; refuses a key that occurs twice."""
+    """Make a dict of a JSON object's pairs, and refuse a key that occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -284,7 +296,7 @@ def listed(names: Collection[str]) -> str:
 
 
 def text_problem(value: Any) -> str | None:
-    """Why a value cannot be stored as text (no string, or not valid UTF-8); None if it can."""
+    """Why a value cannot be stored as text (no string, or not valid UTF-8), or None if it can."""
     if not isinstance(value, str):
         return f"{shown(value)} is not a text"
     try:

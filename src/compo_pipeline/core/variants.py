@@ -49,9 +49,9 @@ def applied(
     Whether there are keys of these names is checked with all other values.
 
     Args:
-        parameters: of the environment, with `--params`.
+        parameters: parameters of the environment, with `--params`.
         runtime: `--params`, which override the variant's values.
-        environment: its name is a label of its own values.
+        environment: environment whose name labels its own values.
 
     Raises:
         SettingsError: the variant sets a key that it cannot set; or there is none of that name, a
@@ -84,7 +84,7 @@ def applied(
 
 
 def place_of(parameters: Mapping[str, Any], key: str) -> str:
-    """YAML key of the named variant that sets a dotted key, for errors; empty if none does."""
+    """YAML key of the named variant that sets a dotted key, for errors, empty if none does."""
     found = _values_and_places(parameters)
     return f"{found[key][1]}: " if key in found else ""
 
@@ -93,8 +93,8 @@ def tuned(variant: str, study: str | None = None) -> str:
     """Variant name for the best values of a tuning study: `lora+tuned`, `lora+tuned-<study>`.
 
     Args:
-        variant: of the study.
-        study: its name, where it is not the default one, which has another study of this variant.
+        variant: variant of the study.
+        study: name of the study, if it is not the default one.
     """
     if study is None:
         return f"{variant}{PLUS}{TUNED}"

@@ -53,7 +53,7 @@ def read(
 
     Args:
         settings: the table, with a file.
-        contents: what is read of it, of `AnnotationSettings.usable`.
+        contents: fields to read, as `AnnotationSettings.usable` returns them.
         captions: the rows.
         key: YAML key of the settings, for errors.
         sentences: so many of each row are looked for; None for all.
@@ -123,7 +123,9 @@ def _records(settings: AnnotationSettings, contents: Iterable[str]) -> Iterator[
 
 
 def _sparcl_header(path: Path) -> list[str]:
-    """Header of a file in SPARCL's layout; raise an error for another layout.
+    """Header of a file in SPARCL's layout.
+
+    Raises an error for another layout.
 
     Raises:
         SourceError: its columns are not those of an image and its captions.
@@ -318,7 +320,7 @@ class _Reader:
         return texts, columns, shown_images if images else ()
 
     def _field_values(self, record: Mapping[str, Any], name: str) -> list[Any]:
-        """Values of a record in the column of a field; an empty list if the field is not read."""
+        """Values of a record in the column of a field, or empty if the field is not read."""
         if name not in self._contents:
             return []
         return self._cell_values(record.get(getattr(self._settings.read, name)))
@@ -336,14 +338,17 @@ class _Reader:
         return list(value) if isinstance(value, list) else [value]
 
     def _is_text(self, value: Any) -> bool:
-        """Whether a value is non-blank text; counts the values that are no text."""
+        """Whether a value is non-blank text.
+
+        Counts the values that are no text.
+        """
         if text_problem(value):
             self.problems["values that are no text"] += 1
             return False
         return bool(value.strip())
 
     def _neighbour(self, number: Any) -> int | None:
-        """Number of a neighbour's row, given its record's number; None for an unusable one."""
+        """Number of a neighbour's row, given its record's number, or None for an unusable one."""
         if not isinstance(number, int) or not 0 <= number < len(self.places):
             self.problems["neighbours that are no number of a record"] += 1
         elif not self.places[number]:

@@ -43,8 +43,8 @@ class _PathDataset(AbstractDataset[Any, Any]):
         """Name the file or folder.
 
         Args:
-            filepath: its local path.
-            metadata: for viewers.
+            filepath: local path of the file or folder.
+            metadata: metadata for viewers.
 
         Raises:
             DatasetError: the path is a URL.
@@ -87,7 +87,7 @@ class JsonDataset(_PathDataset):
             filepath: the JSON file.
             record: dotted path of the dataclass, which is imported when the file is read; its
                 floats have six significant digits. None: the file holds a plain value.
-            metadata: for viewers.
+            metadata: metadata for viewers.
         """
         super().__init__(filepath=filepath, metadata=metadata)
         self._record = record
@@ -113,10 +113,13 @@ class JsonDataset(_PathDataset):
 
 
 class ReceivedJsonDataset(JsonDataset):
-    """Kedro dataset of a JSON file that a user may provide; without it, an empty object."""
+    """Kedro dataset of a JSON file that a user may provide.
+
+    Without the file, it is an empty object.
+    """
 
     def load(self) -> dict[str, Any]:
-        """Read the JSON object of the file; an empty one where there is no file.
+        """Read the JSON object of the file, or an empty one if there is no file.
 
         Raises:
             DatasetError: the file holds something else.
@@ -164,7 +167,7 @@ class RowsDataset(_PathDataset):
         Args:
             filepath: the parquet file.
             row: name of a dataclass of `compo_pipeline.core.records`.
-            metadata: for viewers.
+            metadata: metadata for viewers.
 
         Raises:
             DatasetError: there is no such row type.
@@ -261,7 +264,7 @@ class PageDataset(FolderDataset):
         Args:
             filepath: the folder.
             page: path of the page in it.
-            metadata: for viewers.
+            metadata: metadata for viewers.
         """
         super().__init__(filepath=filepath, metadata=metadata)
         self._page = page

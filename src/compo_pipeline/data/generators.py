@@ -40,7 +40,7 @@ class DataGenerator(Protocol):
         """Write generated images and captions into a folder, unless they are there already.
 
         Args:
-            settings: of the class that the package names in `compo_pipeline.settings`.
+            settings: settings of the class that the package names in `compo_pipeline.settings`.
             root: the folder, which holds nothing else.
 
         Raises:

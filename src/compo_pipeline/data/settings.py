@@ -21,7 +21,7 @@ _SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 @settings
 class Columns:
-    """Names of a source table's columns; null: the default of the format."""
+    """Names of a source table's columns, or null: the default of the format."""
 
     id: str | None = None
     """Column with a unique id. Null uses the record's number in its split."""
@@ -213,7 +213,7 @@ class DataSettings:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Sampling weight of each source by name; empty for a single source."""
+        """Sampling weight of each source by name, empty for a single source."""
         return {name: source.weight for name, source in self.sources.items()}
 
     @property
@@ -229,12 +229,12 @@ class DataSettings:
 
     @property
     def generator(self) -> DataSettings | None:
-        """Settings of the source whose format has a data generator; None without one."""
+        """Settings of the source whose format has a data generator, or None without one."""
         return next((part for part in self.parts.values() if part.format in GENERATORS), None)
 
     @property
     def generated(self) -> DataSettings | None:
-        """Settings of the generated source if it is on local disk; None otherwise."""
+        """Settings of the generated source if it is on local disk, or None otherwise."""
         made = self.generator
         return made if made is not None and cache_and_url(made.root) is None else None
 

@@ -20,14 +20,14 @@ class BenchmarkAvailability:
     """Availability of a benchmark's files: numbers of items, of images and of missing images.
 
     Attributes:
-        benchmark: of the registry.
-        folder: where its annotation files are looked for; empty if nowhere.
+        benchmark: benchmark of the registry.
+        folder: folder where its annotation files are looked for. Empty if nowhere.
         enabled: whether it is scored.
         subtasks: number of its sets of subtasks.
-        items: of all subtasks.
+        items: items of all subtasks.
         images: number of distinct images of the items.
         missing_parts: sets of subtasks whose annotation files are not there.
-        missing: by set, how many images are not there, of how many, with examples.
+        missing: number of missing images, of all images, and examples, by set.
         absent: paths of all images that are not there.
         problem: why it cannot be scored; empty if it can.
     """
@@ -61,7 +61,7 @@ class BenchmarkAvailability:
 
     @property
     def lines(self) -> list[str]:
-        """Lines that say which files are missing and where to get them; empty if all are there."""
+        """Lines that say which files are missing and where to get them, empty if all are there."""
         found = []
         if self.missing_parts:
             there, count = self.subtasks, self.subtasks + len(self.missing_parts)
@@ -133,7 +133,7 @@ def _inspect_benchmark(
 
 
 def _missing_images(tasks: Iterable[Subtask], there: Mapping[ImagePlace, bool]) -> str:
-    """How many images of the subtasks are missing, with some of their names; empty if none is."""
+    """How many images of the subtasks are missing, with some of their names, empty if none is."""
     own = {each for task in tasks for item in task.items for each in task.image_locations(item)}
     absent = sorted(name for _, name, _ in (each for each in own if not there[each]))
     names = ", ".join(absent[:_NAMED]) + (", ..." if len(absent) > _NAMED else "")

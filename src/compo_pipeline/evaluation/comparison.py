@@ -141,11 +141,11 @@ class Row:
         return self.values[self.difference.model]
 
     def difference_of(self, model: str) -> Difference | None:
-        """The first difference in which a model is compared with another; None if there is none."""
+        """The first difference in which a model is compared with another, or None."""
         return next((each for each in self.differences if each.model == model), None)
 
     def against(self, reference: str) -> Difference | None:
-        """The first difference whose reference is a given model; None if there is none."""
+        """The first difference whose reference is a given model, or None if there is none."""
         return next((each for each in self.differences if each.against == reference), None)
 
 
@@ -169,7 +169,9 @@ def compare(
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """Compare models in all metrics, under one or several training seeds; a row for each metric.
+    """Compare models in all metrics, under one or several training seeds.
+
+    Returns a row for each metric.
 
     Args:
         seeds: scores under each training seed, of the same items.
@@ -187,7 +189,7 @@ def compare(
 def compare_means(
     scored: Mapping[Key, ScoredPart], pairs: Sequence[Pair], means: Iterable[MetricMean]
 ) -> list[Row | None]:
-    """Compare models in means over benchmarks; None for a mean with an unscored subtask.
+    """Compare models in means over benchmarks, or None for a mean with an unscored subtask.
 
     Items whose images have the same name, in any benchmark, are of one image. Without chance
     levels; `p_holm` is not corrected.
@@ -232,12 +234,12 @@ def compare_slices(
     There are no chance levels.
 
     Args:
-        seeds: as for `compare`.
-        models: as for `compare`.
-        pairs: as for `compare`.
-        slices: of the items.
+        seeds: seeds, as for `compare`.
+        models: models, as for `compare`.
+        pairs: pairs, as for `compare`.
+        slices: slices of the items.
         smallest: rows of fewer items are left out.
-        titles: as for `compare`.
+        titles: titles, as for `compare`.
     """
     members: defaultdict[str, dict[Key, ScoredPart]] = defaultdict(dict)
     for key, part in scored_parts(seeds, models).items():
@@ -265,7 +267,10 @@ def compare_slices(
 
 
 def _slices_of(place: tuple[str, str], slices: ItemSlices, item: str) -> Sequence[str]:
-    """Names of the slices of an item; in retrieval, a caption of an item is <item>#<number>."""
+    """Names of the slices of an item.
+
+    In retrieval, a caption of an item is <item>#<number>.
+    """
     return slices.get((*place, item)) or slices.get((*place, item.rpartition("#")[0]), ())
 
 
@@ -306,7 +311,7 @@ def run_metrics(rows: Sequence[Row], model: str) -> dict[str, float]:
     artefact comparison.json.
 
     Args:
-        rows: of the comparison.
+        rows: rows of the comparison.
         model: control or fine_tuned.
     """
     found = {}
@@ -328,7 +333,7 @@ def _compare_parts(
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None,
 ) -> list[Row]:
-    """Comparison rows of all metrics and averages, from scored items; p is not corrected."""
+    """Comparison rows of all metrics and averages, from scored items, with uncorrected p values."""
     rows = []
     for benchmark in dict.fromkeys(benchmark for benchmark, _, _ in scored):
         items = {key: len(part.items) for key, part in scored.items() if key[0] == benchmark}
@@ -362,7 +367,9 @@ def _compare_parts(
 def scored_parts(
     seeds: Sequence[Iterable[Score]], models: Mapping[str, str]
 ) -> dict[Key, ScoredPart]:
-    """The scored items of each (metric, subtask); raises an error if models differ in items.
+    """The scored items of each (metric, subtask).
+
+    Raises an error if models differ in items.
 
     The numbers of their images are ranks of names. A repeated item counts once.
     """
@@ -443,12 +450,12 @@ def row_statistics(
     exact: bool,
     verdicts: bool = True,
 ) -> tuple[dict[str, Estimate], tuple[Difference, ...]]:
-    """Values and paired differences of models, with intervals; p is not Holm-corrected.
+    """Values and paired differences of models, with intervals and uncorrected p values.
 
     Args:
         parts: values of each model on the same items.
         pairs: models whose differences are wanted.
-        weights: of the parts; their sum is 1.
+        weights: weights of the parts. Their sum is 1.
         exact: whether p is from McNemar's test, else that of the interval.
         verdicts: whether the values are 0 and 100 alone.
     """

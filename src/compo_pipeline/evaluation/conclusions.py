@@ -29,14 +29,14 @@ _AGAINST_CONTROL: dict[Significance, str] = {
 
 
 def main_metric(rows: Sequence[Row]) -> Row | None:
-    """Row of the metric that represents a run; None if nothing was scored."""
+    """Row of the metric that represents a run, or None if nothing was scored."""
     by_key = {row.key: row for row in rows}
     headlines = (row for row in rows if row.headline)
     return next((by_key[key] for key in MAIN_METRICS if key in by_key), next(headlines, None))
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """Text of the main metric and its difference from the base; empty without scores."""
+    """Text of the main metric and its difference from the base, empty without scores."""
     row = main_metric(rows)
     if row is None:
         return ""
@@ -97,7 +97,7 @@ def coverage_lines(rows: Sequence[Row], foils: str = "") -> list[str]:
     """Lines on the roles that were measured, on how many images, and on those that were not.
 
     Args:
-        rows: of a comparison.
+        rows: rows of a comparison.
         foils: why no foils measure composition.
     """
     images: dict[Role, int] = {}

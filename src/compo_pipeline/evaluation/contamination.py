@@ -204,7 +204,10 @@ def _count_overlap(
 
 
 def _item_files(task: Subtask, item: Item) -> list[ImagePlace]:
-    """Locations of an item's image files; a cropped image counts as its whole file."""
+    """Locations of an item's image files.
+
+    A cropped image counts as its whole file.
+    """
     return [(root, file_name(image), limits) for root, image, limits in task.image_locations(item)]
 
 
@@ -226,7 +229,7 @@ def _source_name(place: ImagePlace) -> str:
 
 
 def image_hash(place: ImagePlace) -> str | None:
-    """SHA-256 of an image file; None if the file cannot be read."""
+    """SHA-256 of an image file, or None if the file cannot be read."""
     try:
         with open_file(*place) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -235,7 +238,7 @@ def image_hash(place: ImagePlace) -> str | None:
 
 
 def image_hashes(subtasks: Iterable[Subtask], workers: int) -> dict[ImagePlace, str | None]:
-    """SHA-256 of each image file of the items; None for those that cannot be read."""
+    """SHA-256 of each image file of the items, or None for those that cannot be read."""
     places = _distinct_files(subtasks)
     with ThreadPoolExecutor(workers) as pool:
         return dict(zip(places, pool.map(image_hash, places), strict=True))
@@ -293,7 +296,7 @@ def without_reported(
 def _text_key(
     task: Subtask, item: Item
 ) -> tuple[str, str, tuple[str, ...], tuple[str, ...]] | None:
-    """Key (subtask, texts) of an item; None in a subtask with classes or without negatives."""
+    """Key (subtask, texts) of an item, or None in a subtask with classes or without negatives."""
     if task.classes or not item.negatives:
         return None
     return task.benchmark, task.name, item.positives, item.negatives

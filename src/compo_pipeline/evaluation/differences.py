@@ -22,8 +22,8 @@ def item_changes(
     """Yield the items that only one of two models gets right, in the order of the scores.
 
     Args:
-        scores: of all models of the suite.
-        subtasks: that were scored.
+        scores: scores of all models of the suite.
+        subtasks: subtasks that were scored.
         pair: names of baseline and model.
 
     Raises:
@@ -65,7 +65,7 @@ def _verdicts(table: Table[Score]) -> pd.DataFrame:
 
 
 def _item_of_score(items: Mapping[tuple[str, str, str], Item], row: Score) -> Item:
-    """The benchmark item of a score; for one caption in retrieval, an item with that caption alone.
+    """The benchmark item of a score, in retrieval an item with only its caption.
 
     Such a caption is named `<item>#<number>`.
     """

@@ -60,7 +60,10 @@ class Vectors:
         return picked
 
     def rows_of_groups(self, groups: Sequence[Sequence[str]]) -> NDArray[np.float32]:
-        """Vectors of groups of names: [groups, names, D]; all groups have the same length."""
+        """Vectors of groups of names: [groups, names, D].
+
+        All groups have the same length.
+        """
         flat = np.array([self.index[name] for names in groups for name in names], dtype=np.int64)
         picked: NDArray[np.float32] = self.rows[flat.reshape(len(groups), -1)]
         return picked
@@ -88,7 +91,7 @@ class Embedded:
     tokens: Tokens
 
     def problem(self, subtask: Subtask, item: Item) -> str | None:
-        """Why an image of an item could not be read; None if all images were read."""
+        """Why an image of an item could not be read, or None if all images were read."""
         if not self.unreadable:
             return None
         return next(filter(None, map(self.unreadable.get, subtask.paths(item))), None)
@@ -118,7 +121,9 @@ class Embedder:
     _tokens: dict[tuple[str, int], Tokens] = field(default_factory=dict)
 
     def __call__(self, loaded: LoadedModel, name: str) -> Embedded:
-        """Embeddings under one model; `name` is its name in progress lines.
+        """Embeddings under one model.
+
+        `name` is its name in progress lines.
 
         Raises:
             SettingsError: a folder has no readable image, or an embedding is not finite.
@@ -231,7 +236,7 @@ class Embedder:
     def _encode_texts(
         self, loaded: LoadedModel, name: str, tokens: Tokens, texts: Sequence[str]
     ) -> Vectors:
-        """Encode the distinct texts that have no stored embedding; returns the vectors of all."""
+        """Encode the distinct texts without a stored embedding, and return the vectors of all."""
         compute = Compute(loaded.device, self.settings.precision)
         known = self._known(loaded.fingerprint, compute)
         ids = tokens.ids[[tokens.index[text] for text in texts]]
@@ -258,7 +263,10 @@ class Embedder:
 
 
 def _rows_of(known: TensorStore, keys: Mapping[str, str]) -> Tensor:
-    """Rows [n, D] of the distinct inputs among named ones, by the hash of each; stores new ones."""
+    """Rows [n, D] of the distinct inputs among named ones, by the hash of each.
+
+    New ones are stored.
+    """
     known.save()
     if not keys:
         return torch.empty(0, 1)

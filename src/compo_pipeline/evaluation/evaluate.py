@@ -75,10 +75,10 @@ class ComparedModel:
     """Names and weights' fingerprint of a model in a comparison.
 
     Attributes:
-        name: in the scores.
-        label: its name for readers.
+        name: name in the scores.
+        label: name for readers.
         weights: the name of its weights.
-        fingerprint: of its weights.
+        fingerprint: fingerprint of its weights.
     """
 
     name: str
@@ -94,9 +94,10 @@ class ScoresFingerprint:
     Weights and versions of libraries are left out.
 
     Attributes:
-        benchmark: its name.
-        items: of all its items, as its adapter reads them, and how images are turned.
-        images: of their images' bytes.
+        benchmark: name of the benchmark.
+        items: hash of all items, as the benchmark's adapter reads them, and of how images are
+            turned.
+        images: hash of the bytes of all images.
         code: version of scoring (`scoring.SCORING`).
         settings: precision of the towers and kind of device.
     """
@@ -157,7 +158,7 @@ class Comparison:
 
     @property
     def headlines(self) -> list[Row]:
-        """Rows of the headline metrics; all rows if there is no headline metric."""
+        """Rows of the headline metrics, or all rows if there is no headline metric."""
         return [row for row in self.rows if row.headline] or list(self.rows)
 
     @property
@@ -217,8 +218,8 @@ class ScoredModels:
     """Score rows of several models on the same items, with chance levels and audits.
 
     Attributes:
-        rows: of all models, on disk.
-        models: in the order in which they were scored: by role (the base first), or by name.
+        rows: rows of all models, on disk.
+        models: models in the order in which they were scored: by role (the base first), or by name.
         chance: level of each metric of each subtask.
         audits: state of the items under the first model's tokenizer.
     """
@@ -236,10 +237,10 @@ def score_models(
     store: Path | None = None,
     named: Mapping[str, tuple[str, str]] = MappingProxyType({}),
 ) -> ScoredModels:
-    """Score models one after another; audit the items under the first model's tokenizer.
+    """Score models one after another, and audit the items under the first model's tokenizer.
 
     Args:
-        subtasks: what is scored.
+        subtasks: subtasks to score.
         models: loaders by role or name; one model is in memory at a time.
         settings: batches, precision.
         store: folder of stored embeddings, and of the rows until the process ends; None stores no
@@ -295,12 +296,12 @@ def compare_run(
 
     Args:
         scored: the models.
-        subtasks: what they were scored on.
-        slices: of the items.
-        known: what identifies the training rows.
+        subtasks: subtasks that were scored.
+        slices: slices of the items.
+        known: hashes that identify the training rows.
         dataset: name of the data, for the record.
         settings: least number of items of a slice, processes.
-        benchmarks: which were asked for, for the record.
+        benchmarks: benchmarks that were requested, for the record.
     """
     names = {role: model.name for role, model in scored.models.items()}
     pairs, labels = run_pairs(names), titles(subtasks)

@@ -44,7 +44,10 @@ METRIC_LABELS = {
 
 
 def benchmark_labels(titles: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Labels of the benchmarks by name; `titles` replaces the labels of unofficial files."""
+    """Labels of the benchmarks by name.
+
+    `titles` replaces the labels of unofficial files.
+    """
     return {name: benchmark.label for name, benchmark in BENCHMARKS.items()} | dict(titles or {})
 
 
@@ -83,7 +86,7 @@ class ReportedMetric:
 
     @property
     def role(self) -> Role | None:
-        """What the benchmark measures, such as composition; None if it is not registered."""
+        """What the benchmark measures, such as composition, or None if it is not registered."""
         known = BENCHMARKS.get(self.benchmark)
         return known.role if known is not None else None
 

@@ -1,4 +1,6 @@
-"""Protocols as pure functions of similarities; they know no file format and no model.
+"""Protocols as pure functions of similarities.
+
+They know no file format and no model.
 
 Ties are wrong: a match must be strictly more similar than a non-match. With `ties_right` a tie is
 right, as in the official code of benchmarks that take the first of equal candidates.
@@ -77,7 +79,7 @@ def joint(similarities: Floats, images: int, *, ties_right: bool = False) -> Boo
 
     Args:
         similarities: [n, images * texts], image by image, the right text first.
-        images: how many images an item has.
+        images: number of images of an item.
         ties_right: whether equal similarities count as right.
 
     Returns:
@@ -90,11 +92,13 @@ def joint(similarities: Floats, images: int, *, ties_right: bool = False) -> Boo
 
 
 def average_precision(similarities: Floats, matches: int) -> float:
-    """Average precision of a ranking of candidates; ties count against a match.
+    """Average precision of a ranking of candidates.
+
+    Ties count against a match.
 
     Args:
         similarities: [c], of a query with its candidates, the matches first.
-        matches: how many of them match, one or more.
+        matches: number of similarities that match, one or more.
     """
     above = similarities[None, :] >= similarities[:matches, None]  # [matches, c]
     return float((above[:, :matches].sum(axis=1) / above.sum(axis=1)).mean())
@@ -123,10 +127,10 @@ def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: boo
     """Whether each scored item is right in a metric, computed from its stored similarities.
 
     Args:
-        metric: of the rows.
+        metric: metric of the rows.
         similarities: [n, s], as `scoring` describes them.
-        matches: how many of the first similarities are of matches, in `CHOICES`; how many images
-            an item has, in `joint`.
+        matches: number of the first similarities that are of matches, in `CHOICES`. In `joint`,
+            number of images of an item.
         ties_right: whether ties are right in a choice.
 
     Returns:
@@ -150,10 +154,10 @@ def margin(metric: str, similarities: Sequence[float], matches: int) -> float:
     """Similarity margin by which a scored item is right (positive) or wrong in a metric.
 
     Args:
-        metric: of the row.
-        similarities: as `scoring` describes them.
-        matches: how many of the first are of matches, in `CHOICES`; how many images the item has,
-            in `joint`.
+        metric: metric of the row.
+        similarities: similarities as `scoring` describes them.
+        matches: number of the first similarities that are of matches, in `CHOICES`. In `joint`,
+            number of images of the item.
     """
     if metric == "joint":
         count = len(similarities) // matches

@@ -54,8 +54,8 @@ def is_partial(row: Row, benchmark: str) -> bool:
     """Whether items of a metric were skipped, or their number is not the official one.
 
     Args:
-        row: of the metric.
-        benchmark: whose official count is compared.
+        row: row of the metric.
+        benchmark: benchmark whose official count is compared.
     """
     count = row.images if benchmark in _IMAGES_COUNT else row.items
     return row.skipped > 0 or count != read_published()[1].get(f"{benchmark}/{row.name}", count)
@@ -98,9 +98,9 @@ class AggregateRow:
     """One mean over benchmarks from a paper's tables, with its value for each model.
 
     Attributes:
-        label: its name.
-        source: where the paper has it.
-        values: per cent; none if a member is missing.
+        label: label of the aggregate.
+        source: place of the aggregate in the paper.
+        values: values in per cent. None if a member is missing.
         missing: members that were not run on the official files.
         partial: members that were not scored as in the paper: then it is not the paper's figure.
     """
@@ -113,7 +113,7 @@ class AggregateRow:
 
     @property
     def remark(self) -> str:
-        """Why the mean cannot be compared with the paper's value; empty if it can be compared."""
+        """Why the mean cannot be compared with the paper's value, empty if it can be compared."""
         if self.missing:
             return f"not complete: {', '.join(self.missing)} not run"
         if self.partial:
@@ -122,7 +122,7 @@ class AggregateRow:
 
 
 def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
-    """Means over benchmarks of the comparison's suite; without a suite, all complete means.
+    """Means over benchmarks of the comparison's suite, or all complete means without a suite.
 
     A mean is complete if all of its members were scored. Benchmarks whose files are not the
     official ones are members of none.

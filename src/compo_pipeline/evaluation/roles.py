@@ -84,7 +84,7 @@ class RoleRows:
 
 
 def benchmark_names(role: Role) -> list[str]:
-    """Labels of the benchmarks that measure a role; adds the name where two labels are equal."""
+    """Labels of the benchmarks that measure a role, with the name where two labels are equal."""
     own = {name: each.label for name, each in BENCHMARKS.items() if each.role == role}
     count = Counter(own.values())
     return [label if count[label] == 1 else f"{label} ({name})" for name, label in own.items()]

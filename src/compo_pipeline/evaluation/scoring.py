@@ -128,8 +128,8 @@ def score(
     """Score one model on one subtask by each of the subtask's protocols.
 
     Args:
-        model: its name in the rows.
-        subtask: whose items are scored.
+        model: name of the model in the rows.
+        subtask: subtask whose items are scored.
         embedded: the model's embeddings.
         groups: names of images, to the name that their rows have as group where it is another one.
     """
@@ -179,13 +179,13 @@ class _Scorer:
         """Score rows of one metric, skipped items last.
 
         Args:
-            metric: of the rows.
-            chance: its level.
-            names: of the scored items, in order.
-            similarities: of these in blocks [n, k], which may differ in k.
+            metric: metric of the rows.
+            chance: chance level.
+            names: names of the scored items, in order.
+            similarities: similarities of the scored items in blocks [n, k], which may differ in k.
             correct: verdicts; None where no row is right or wrong.
-            skipped: what could not be scored.
-            subtask: its name, where it is another one than the scorer's.
+            skipped: items that could not be scored.
+            subtask: name of the subtask, if it is not the scorer's.
         """
         benchmark, subtask = self.subtask.benchmark, subtask or self.subtask.name
         unscored = [None] * len(skipped)
@@ -310,8 +310,8 @@ def _choice(
     """Score rows of a metric in which right candidates must be closer than wrong ones.
 
     Args:
-        scorer: of the subtask.
-        metric: of the rows.
+        scorer: scorer of the subtask.
+        metric: metric of the rows.
         shape: numbers of right and wrong candidates of an item.
         similarities: [n, candidates] of items of one shape, the right candidates first.
         chance: level of a shape.
@@ -501,5 +501,5 @@ def _names(items: Iterable[Item]) -> Names:
 
 
 def _mean(values: Sequence[float] | Floats) -> float:
-    """Mean of values; NaN for no values."""
+    """Mean of values, or NaN for no values."""
     return float(np.mean(values)) if len(values) else float("nan")

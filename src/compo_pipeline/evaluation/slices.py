@@ -43,10 +43,10 @@ def item_slices(
     Items of zero-shot classification have no text and are in none.
 
     Args:
-        subtasks: with the items.
-        kinds: of slices.
+        subtasks: subtasks with their items.
+        kinds: kinds of slices.
         parser: is called only for kinds that need parses.
-        captions: of training, for `binding`.
+        captions: training captions, for `binding`.
         source_of: images of caption rows to their sources, for `source`.
     """
     tasks = [task for task in subtasks if not task.classes]

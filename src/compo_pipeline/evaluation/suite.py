@@ -32,7 +32,10 @@ Entry = TypeVar("Entry")
 
 
 def reference_rows(comparison: Comparison) -> list[PublishedResults]:
-    """For each paper: comparison rows with the paper's values; none of unofficial files."""
+    """Comparison rows with the published values, for each paper.
+
+    Unofficial files have none.
+    """
     rows = [row for row in comparison.rows if row.benchmark not in comparison.titles]
     return published_results(rows, coco=False, deviating=comparison.deviating)
 
@@ -51,13 +54,15 @@ def listed_models(
 
 
 def find_entry(name: str, key: str, known: Mapping[str, Entry], where: str) -> Entry:
-    """Value of a name in a mapping of settings; an error names the nearest if it is absent.
+    """Value of a name in a mapping of settings.
+
+    An error names the nearest if it is absent.
 
     Args:
-        name: that is searched.
+        name: name to search.
         key: YAML key of the name.
         known: values by name.
-        where: their YAML key.
+        where: YAML key of the names.
 
     Raises:
         SettingsError: there is no such name.
@@ -80,10 +85,10 @@ def score_suite(
     """Score a list of models on every subtask, and compare each with the first.
 
     Args:
-        subtasks: what is scored.
+        subtasks: subtasks to score.
         models: loaders by name, the baseline first; one model is in memory at a time.
         settings: batches, precision.
-        benchmarks: which benchmarks, for the record.
+        benchmarks: benchmarks that were requested, for the record.
         store: folder of stored embeddings, and of the rows until the process ends.
     """
     scored, labels = score_models(subtasks, models, settings, store), titles(subtasks)

@@ -95,7 +95,9 @@ def _group_fits(upos: str, group: str, conditions: Set[str]) -> bool:
 
 
 def open_wordnet(key: str) -> WordNetCorpusReader:
-    """The WordNet corpus reader of nltk; an error tells how to install it.
+    """The WordNet corpus reader of nltk.
+
+    An error tells how to install it.
 
     Args:
         key: the YAML key that asks for it, for errors.
@@ -161,7 +163,7 @@ class WordNetCousins:
         return tuple(_inflect_all(weights, upos, tag))
 
     def _cousin_lemmas(self, sense: Any) -> Iterator[Any]:
-        """WordNet lemmas of a sense's siblings and cousins; for adjectives, by derived nouns."""
+        """WordNet lemmas of a sense's siblings and cousins, for adjectives by derived nouns."""
         if sense.pos() not in "as":
             yield from self._cousins(sense)
             return
@@ -179,7 +181,10 @@ class WordNetCousins:
 
 
 def _inflect_all(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Alternative]:
-    """Alternatives from WordNet names, inflected for a fine tag; drops names without that form."""
+    """Alternatives from WordNet names, inflected for a fine tag.
+
+    Names without that form are dropped.
+    """
     for name, weight in weights.items():
         lemma = load_lexicon().lemmas.get((name, upos))
         if form := lemma.forms.get(tag) if lemma else _inflect(name, upos, tag):
@@ -187,7 +192,7 @@ def _inflect_all(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Al
 
 
 def _inflect(name: str, upos: str, tag: str) -> str | None:
-    """Inflected form of a WordNet lemma missing in the lexicon; None if the lemma has no such form.
+    """Inflected form of a WordNet lemma missing in the lexicon, or None if it has no such form.
 
     Of several words the head is inflected: a verb's first ("blowing up"), a noun's before its
     preposition ("mothers of pearl") or last. A plural has no singular ("widow's weeds").

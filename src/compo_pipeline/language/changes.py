@@ -35,7 +35,7 @@ _REPLACED: dict[Category, Change] = {
 
 
 def change(caption: Parse, other: Parse) -> Change | None:
-    """Kind of the only change from a caption to another text, such as `swapped_objects`; else None.
+    """Kind of the only change from a caption to another text, such as `swapped_objects`, else None.
 
     Case, marks, "a" and "an" do not count.
 
@@ -74,7 +74,7 @@ def _common_prefix_length(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _exchanged_lengths(words: Sequence[str], changed: Sequence[str]) -> tuple[int, int] | None:
-    """Word counts of the first and last phrase whose exchange makes one text the other; or None."""
+    """Word counts of the first and last phrase whose exchange makes one text the other, or None."""
     size = len(words)
     if size != len(changed):
         return None
@@ -130,7 +130,7 @@ def _words_without_articles(words: Iterable[str]) -> list[str]:
 
 
 def _phrase_category(parse: Parse, phrase: Phrase) -> Category | None:
-    """Category of a phrase (entity, attribute or relation); None if no single category fits.
+    """Category of a phrase (entity, attribute or relation), or None if no single category fits.
 
     By the elements of the scene graph, else by parts of speech.
     """

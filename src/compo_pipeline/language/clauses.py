@@ -111,7 +111,7 @@ class _OtherVoice(NamedTuple):
 
 
 def _other_voice(parse: Parse, start: int) -> _OtherVoice | None:
-    """The verb at a token changed between active and passive; None if captions never do so."""
+    """The verb at a token changed between active and passive, or None if captions never do so."""
     words = [word.lower() for word in parse.words[start : start + 4]]
     be = bool(words) and words[0] in _BE
     being = words[be : be + 1] == ["being"]
@@ -143,7 +143,7 @@ def _participle_voice(end: int, participle: str, be: bool) -> _OtherVoice:
 
 
 def _subject(parse: Parse) -> Iterator[_NounPhrase]:
-    """Noun phrase that opens the caption or follows its opening "there is"; yields at most one."""
+    """Yield the noun phrase that opens the caption or follows its opening "there is", if any."""
     opening = [word.lower() for word in parse.words[:2]]
     start = 2 if opening in (["there", "is"], ["there", "are"]) else 0
     subject = _noun_phrase_at(parse, start)
@@ -152,7 +152,7 @@ def _subject(parse: Parse) -> Iterator[_NounPhrase]:
 
 
 def _noun_phrase_at(parse: Parse, start: int) -> _NounPhrase | None:
-    """Noun phrase that starts at a token index; None if it cannot move or has a possessive."""
+    """Noun phrase that starts at a token index, or None if it cannot move or has a possessive."""
     phrases = dict(noun_phrases_of(parse))
     end = phrases.get(start)
     if end is None or POSSESSIVES & {word.lower() for word in parse.words[start:end]}:

@@ -63,7 +63,7 @@ def concepts(parse: Parse) -> tuple[Concept, ...]:
 
 
 def locate_phrases(caption: str, phrases: Iterable[str]) -> tuple[Concept, ...]:
-    """Given phrases as concepts, each with its span in the caption; (0, 0) for an absent phrase.
+    """Given phrases as concepts, with their spans in the caption, or (0, 0) for absent phrases.
 
     Without phrases the whole caption is the only concept, as in C2LIP's code.
     """

@@ -34,8 +34,8 @@ class Generated:
         text: the new text.
         generator: the rule that made it.
         category: a part of speech, a kind of phrase or of relation: what the rule was applied to.
-        words: what was taken out or moved, as it was written in the source; for a replacement the
-            old words, then the new ones.
+        words: words that were removed or moved, as in the source. For a replacement, the old words
+            and then the new ones.
     """
 
     text: str
@@ -63,7 +63,7 @@ def noun_phrases_of(parse: Parse) -> list[Phrase]:
 
 
 def upos_at(parse: Parse, place: int) -> str:
-    """Universal part of speech of a token; empty for an index outside the parse."""
+    """Universal part of speech of a token, empty for an index outside the parse."""
     return parse.upos[place] if 0 <= place < len(parse.upos) else ""
 
 
@@ -115,7 +115,7 @@ def recapitalise(to: Parse, place: int, text: str, source: Parse, taken: int) ->
         to: the sentence that gets the text.
         place: the token that it takes the place of.
         text: the text, as its own sentence has it.
-        source: that sentence.
+        source: sentence whose capitals are kept.
         taken: the text's first token there.
     """
     word = source.words[taken]
@@ -139,7 +139,10 @@ def apply_edits(parse: Parse, edits: Sequence[Edit]) -> str:
 
 
 def exchange_edits(parse: Parse, one: Phrase, other: Phrase) -> list[Edit]:
-    """The two edits that exchange two phrases of a caption; the earlier one is given first."""
+    """The two edits that exchange two phrases of a caption.
+
+    The earlier one is given first.
+    """
     return [
         Edit(*place, recapitalise(parse, place[0], token_text(parse, *taken), parse, taken[0]))
         for place, taken in ((one, other), (other, one))
@@ -166,7 +169,7 @@ def _opens_sentence(parse: Parse, place: int) -> bool:
 
 
 def _replace_first_letter(word: str, letter: str) -> str:
-    """The word with another first letter if that changes only its case; else the word itself."""
+    """The word with another first letter if that changes only its case, else the word itself."""
     changed = letter + word[1:]
     return changed if changed.lower() == word.lower() else word
 

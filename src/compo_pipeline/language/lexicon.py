@@ -57,7 +57,7 @@ class Lemma:
 
     Attributes:
         name: the base form; may be several words ("fire hydrant", "to the left of").
-        upos: its universal part of speech.
+        upos: universal part of speech.
         forms: form by fine tag (Penn Treebank); a tag that is not here has no form.
         unsure: tags whose form may have another reading in a caption.
         countable: whether it may follow "a" ("dog", "pizza").
@@ -92,8 +92,8 @@ class Entry:
 
     Attributes:
         word: the form, lower-case.
-        upos: its universal part of speech.
-        tag: its fine tag (Penn Treebank), which distinguishes forms: NN and NNS, VBZ and VBG.
+        upos: universal part of speech.
+        tag: fine tag (Penn Treebank), which distinguishes forms: NN and NNS, VBZ and VBG.
         certain: whether the word has this reading everywhere in a caption. Words like
             "orange", "light" or "watch" are not certain in any of theirs.
     """
@@ -126,7 +126,7 @@ class Lexicon:
         return tuple(entries)
 
     def find_lemma(self, word: str, upos: str, tag: str) -> Lemma | None:
-        """The most common lemma with this lower-case form, part of speech and fine tag; or None."""
+        """The most common lemma with this lower-case form, part of speech and fine tag, or None."""
         return self._lemmas_by_form.get((word, upos, tag))
 
     @cached_property
@@ -177,7 +177,10 @@ class Lexicon:
 
     @cached_property
     def _synonym_sets(self) -> dict[tuple[str, str], frozenset[str]]:
-        """Mapping from a lemma to its synonyms; synonym sets with a common member are merged."""
+        """Mapping from a lemma to its synonyms.
+
+        Synonym sets with a common member are merged.
+        """
         sets: dict[tuple[str, str], set[str]] = {}
         for lemma in self.lemmas.values():
             if lemma.synonyms:

@@ -61,7 +61,7 @@ class _Draft(NamedTuple):
 
 
 def paraphrase(parse: Parse, rng: random.Random) -> Generated | None:
-    """Paraphrase a caption by one rule that keeps it true, drawn from those that apply; or None.
+    """Paraphrase a caption by one rule that keeps it true, drawn from those that apply, or None.
 
     The categories: `order` (coordinated parts change places), `voice` (active and passive),
     `relation` (the second thing first, the relation reversed), `synonym`; and `there` ("there is"
@@ -80,7 +80,7 @@ def paraphrase(parse: Parse, rng: random.Random) -> Generated | None:
 
 
 def _draw_draft(parse: Parse, drafts: list[_Draft], rng: random.Random) -> Generated | None:
-    """Paraphrase by a random draft that changes the caption; None if no draft changes it."""
+    """Paraphrase by a random draft that changes the caption, or None if no draft changes it."""
     while drafts:
         category, edits, words = drafts.pop(rng.randrange(len(drafts)))
         text = apply_edits(parse, edits)

@@ -124,7 +124,9 @@ def _check_annotation(nlp: Language, model: str) -> None:
 def parse(
     nlp: Language, items: Iterable[tuple[str, int, str]], batch_size: int = 256
 ) -> Iterator[Parse]:
-    """Parse sentences in their order with a spaCy pipeline; equal sentences are parsed once.
+    """Parse sentences in their order with a spaCy pipeline.
+
+    Equal sentences are parsed once.
 
     Args:
         nlp: a pipeline of `load`.
@@ -184,7 +186,10 @@ def parses_of(model: str, texts: Iterable[str]) -> dict[str, Parse]:
 
 
 def one_sentence(doc: Doc) -> Doc:
-    """Mark a spaCy doc as a single sentence, so that no component splits it; returns the doc."""
+    """Mark a spaCy doc as a single sentence, so that no component splits it.
+
+    Returns the doc.
+    """
     for token in doc:
         token.is_sent_start = token.i == 0
     return doc

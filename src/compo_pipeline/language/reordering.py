@@ -89,7 +89,7 @@ def _phrases_by_kind(parse: Parse) -> dict[str, list[Phrase]]:
 def _phrase_pairs(
     parse: Parse, phrases: list[Phrase], careful: bool
 ) -> Iterator[tuple[Phrase, Phrase]]:
-    """Pairs of phrases with different texts; if careful, only those that can be exchanged."""
+    """Pairs of phrases with different texts, if careful only those that can be exchanged."""
     if careful:
         units = (sense.movable_unit(parse, phrase) for phrase in phrases)
         phrases = [unit for unit in units if unit and is_movable(parse, *unit)]
@@ -154,6 +154,9 @@ def _is_after_space(parse: Parse, place: int) -> bool:
 
 
 def _is_punctuation(parse: Parse, place: int) -> bool:
-    """Whether a token is punctuation; apostrophes count as parts of words."""
+    """Whether a token is punctuation.
+
+    Apostrophes count as parts of words.
+    """
     word = parse.words[place]
     return parse.upos[place] in _MARKS and word not in _APOSTROPHES and all(map(is_separator, word))

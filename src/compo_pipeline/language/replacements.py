@@ -157,8 +157,8 @@ def replacer(
     Args:
         source: `lexicon` (shipped), or `wordnet_cousins`, through nltk where the user has installed
             it.
-        categories: of elements that may be replaced: entity, attribute, relation, and verb for
-            the relations that are verbs.
+        categories: categories of elements that may be replaced: entity, attribute, relation, and
+            verb for the relations that are verbs.
         key: the YAML key of `source`, for errors.
 
     Raises:

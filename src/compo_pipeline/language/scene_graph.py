@@ -63,14 +63,14 @@ class Element(NamedTuple):
 
     Attributes:
         category: entity, attribute or relation.
-        start: its first word.
+        start: index of the first word.
         end: the word behind it.
         upos: the part of speech to look it up under.
-        tag: its fine tag, as the lexicon knows them.
-        conditions: of its context: the kinds of the noun it goes with; for verbs
-            `transitive`, or `intransitive` and the kinds of their subject; `before` for nouns
-            before a noun; `he` and `she` where the caption has such a pronoun; `bare` for
-            prepositions before a phrase that counts nothing.
+        tag: fine tag, as in the lexicon.
+        conditions: context that the element needs: the kinds of its noun. For verbs `transitive`,
+            or `intransitive` and the kinds of their subject; `before` for nouns before a noun; `he`
+            and `she` if the caption has such a pronoun; `bare` for prepositions before a phrase
+            that counts nothing.
     """
 
     category: Category
@@ -112,7 +112,7 @@ def kinds(lemma: Lemma | None) -> frozenset[str]:
 
 
 def _kinds_of_group(group: str) -> tuple[str, ...]:
-    """Kinds of thing (such as animate) that a lexicon group of nouns names; else `thing`."""
+    """Kinds of thing (such as animate) that a lexicon group of nouns names, else `thing`."""
     return _KINDS.get(group) or _KINDS.get(group.partition(".")[0], ("thing",))
 
 
@@ -186,7 +186,7 @@ def _is_measure(parse: Parse, phrase: _Phrase) -> bool:
 
 
 def _number_tag(parse: Parse, phrase: _Phrase) -> str | None:
-    """Number tag (NN, NNS) of a phrase's head; None if the number is unclear or wrong: "a cats"."""
+    """Number tag (NN, NNS) of a phrase's head, or None if the number is unclear or wrong."""
     tag = fine_tag(parse, phrase.end - 1)
     first = parse.words[phrase.start].lower()
     single = first in _SINGLE

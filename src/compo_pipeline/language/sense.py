@@ -25,7 +25,7 @@ _EITHER_WAY = frozenset({"and", "or", ",", "&", "next", "to", "near", "beside", 
 
 
 def movable_unit(parse: Parse, phrase: Phrase) -> Phrase | None:
-    """Token span that must move with a phrase, such as its whole compound; None if it cannot move.
+    """Token span that must move with a phrase, such as its whole compound, or None.
 
     A noun heads its compound ("parking meter"). Nothing is headed by the other nouns in one, by a
     noun before "of" ("in front of", "a pair of"), by an adverb before what it belongs to ("next
@@ -97,7 +97,7 @@ def _article_suits(parse: Parse, phrase: Phrase, text: str) -> bool:
 
 
 def _enclosing_noun_phrase(parse: Parse, phrase: Phrase) -> Phrase:
-    """Token span of the noun phrase around a phrase; the phrase itself if there is none."""
+    """Token span of the noun phrase around a phrase, or the phrase itself if there is none."""
     for start, end in noun_phrases_of(parse):
         if start <= phrase[0] and phrase[1] <= end:
             return start, end

@@ -79,8 +79,8 @@ def swap_across(
         first: one sentence.
         second: the other one.
         rng: random state; equal states give equal texts.
-        occurrence: where a drawn word occurs more than once in its sentence, replace the
-            occurrence drawn or (as the authors' code does) all of them.
+        occurrence: occurrence of a repeated word to replace: the drawn one or, as in the authors'
+            code, all of them.
         careful: leave pairs out that make broken English (`sense`), and give up where none is
             left: a departure from the paper.
 
@@ -195,7 +195,7 @@ def _careful_candidates(
 def _draw_careful(
     pairs: Iterable[tuple[_Word, _Word]], rng: random.Random
 ) -> tuple[str, tuple[_Word, _Word] | None]:
-    """Draw a part of speech of the candidate pairs, then one of its pairs; None without pairs."""
+    """Draw a part of speech of the candidate pairs, then one of its pairs, or None."""
     groups: dict[str, list[tuple[_Word, _Word]]] = {}
     for pair in pairs:
         groups.setdefault(pair[0].upos, []).append(pair)

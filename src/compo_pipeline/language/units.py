@@ -166,7 +166,7 @@ def _candidate_edits(
 
 
 def subject_object_exchange(parse: Parse, unit: Unit) -> list[Edit]:
-    """Edits that exchange subject and object of a relation; empty if they cannot be exchanged.
+    """Edits that exchange subject and object of a relation, empty if they cannot be exchanged.
 
     They cannot where the outcome is broken English, or as true as before.
     """

@@ -22,7 +22,7 @@ def calibrated_loss(logits: Tensor, valid: Tensor, gamma: float = 0.0, beta: flo
     Args:
         logits: [m, K + 1], the text first; anything finite where a negative is absent.
         valid: [m, K], bool: the negative exists.
-        gamma: of the focal weight; 0 weights all alike.
+        gamma: exponent of the focal weight. 0 weights all equally.
         beta: label that is shared out among all valid texts; 0 leaves it with the first.
 
     Returns:

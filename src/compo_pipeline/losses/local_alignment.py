@@ -58,7 +58,7 @@ def local_scores(
         tokens: [m, N, T, D], projected, not normalised.
         mask: [m, N, T], bool: the token counts; each text has at least one that does.
         scale: scalar, exp(logit_scale).
-        norm: of the attention over patches.
+        norm: normalisation of the attention over patches.
 
     Returns:
         [m, N], logits.

@@ -65,7 +65,7 @@ def margin(difference: Tensor, margins: Margins) -> Tensor:
 
     Args:
         difference: [...].
-        margins: of the three branches.
+        margins: margins of the three branches.
 
     Returns:
         [...].
@@ -95,7 +95,7 @@ def ranking(logits: Tensor, images: Tensor, texts: Tensor, margins: Margins) -> 
         logits: [3, n, 3, n], s times cosine, images by texts, of `sextuple.similarities`.
         images: [3, n], bool: the image exists.
         texts: [3, n], bool: the text exists.
-        margins: of the hinge, and the weight alpha.
+        margins: margins of the hinge, and the weight alpha.
 
     Returns:
         Scalar.
@@ -139,7 +139,7 @@ def _loss_beyond_sample(
         others: [n, k, n], anchor by entry kind by sextuple.
         there: [n], bool: anchor and own entry exist.
         exist: [1, k, n], bool: the other entry exists.
-        margins: of the hinge.
+        margins: margins of the hinge.
     """
     other = ~torch.eye(len(own), dtype=torch.bool, device=own.device)[:, None]
     compared = there[:, None, None] & exist & other
@@ -149,6 +149,6 @@ def _loss_beyond_sample(
 
 
 def _hinge(d: Tensor, decisive: Tensor, compared: Tensor, margins: Margins) -> Tensor:
-    """Mean of relu(m - d) over compared pairs; m is the adaptive margin of given differences."""
+    """Mean of relu(m - d) over compared pairs, with the adaptive margin m of given differences."""
     losses = F.relu(margin(decisive, margins) - d).masked_fill(~compared, 0.0)
     return losses.sum() / compared.sum().clamp(min=1)

@@ -1,4 +1,6 @@
-"""C2LIP: concepts (noun phrases) of the captions, and cross-attention pooling; no hard negatives.
+"""C2LIP: concepts (noun phrases) of the captions, and cross-attention pooling.
+
+It has no hard negatives.
 
 Source: "No Hard Negatives Required: Concept Centric Learning Leads to Compositionality without
 Degrading Zero-shot Capabilities of Contrastive Models", Sec. 3. Configuration alone reaches the
@@ -126,7 +128,10 @@ class C2lip(Method):
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """Batch of images, captions and concepts; concepts with the same text are encoded once."""
+        """Batch of images, captions and concepts.
+
+        Concepts with the same text are encoded once.
+        """
         captions = [example.view.positives[0].lower() for example in examples]
         rows = [row for row, example in enumerate(examples) for _ in example.view.phrases]
         texts = [phrase.lower() for example in examples for phrase in example.view.phrases]

@@ -156,7 +156,7 @@ class Partners:
         return sorted({word.lower() for word, upos in words if upos == "NOUN"})
 
     def draw(self, anchor: Caption, random_: random.Random) -> Caption | None:
-        """Draw the caption of a composite's second image; None if no orientation matches.
+        """Draw the caption of a composite's second image, or None if no orientation matches.
 
         With `shared_noun` an anchor keeps up to five candidates, the same in every epoch; an
         anchor that shares no noun with any other image gets a random partner.
@@ -182,7 +182,7 @@ class Partners:
     def _draw_other_image(
         self, anchor: Caption, pool: Pool, random_: random.Random
     ) -> Caption | None:
-        """Draw a caption of another image than the anchor's from a pool; None if there is none.
+        """Draw a caption of another image than the anchor's from a pool, or None if there is none.
 
         A few draws nearly always find one; else the pool is looked through.
         """
@@ -223,7 +223,7 @@ class Clic(Method):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields of an external table that views can use: positives; negatives if `swap: within`.
+        """External table's fields that views can use: positives, and negatives if `swap: within`.
 
         Positives are further sentences. A swap across two captions is no text of one.
         """
@@ -231,7 +231,7 @@ class Clic(Method):
         return frozenset({"positives", *(["negatives"] if within else [])})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """A function from a caption to its view; None where there is no second image for it."""
+        """A function from a caption to its view, or None where there is no second image for it."""
         if self.view_settings.images == "single":
             return lambda caption: self._single_view(caption, context, context.rng("clic", caption))
         partners = Partners(captions, context.parses, self.view_settings.partners, context.seed)
@@ -338,7 +338,7 @@ class Clic(Method):
         return Collated(ClicBatch(images, positives, negatives, ~(equal | absent)), counts)
 
     def objective_name(self, batch: ClicBatch | PairBatch) -> str:
-        """Name under which a batch's loss is logged: `clic` or `clip`; empty without CLIP steps."""
+        """Name under which a batch's loss is logged: `clic` or `clip`, empty without CLIP steps."""
         if not self.objective.clip_steps:
             return ""
         return "clip" if isinstance(batch, PairBatch) else self.name

@@ -1,4 +1,6 @@
-"""Interface of a fine-tuning method; the training loop depends on this alone.
+"""Interface of a fine-tuning method.
+
+The training loop depends on this alone.
 
 A method turns captions into views (tables on disk), rows of views into batches, and batches into
 weighted loss terms. It names the towers that it trains; the loop does the rest.
@@ -101,7 +103,7 @@ class ViewContext(NamedTuple):
         return cls(ById(table.where(own)), language, seed, 0, counterfactuals, further, annotations)
 
     def parse(self, caption: Caption, sentence: int) -> Parse | None:
-        """Parse of one sentence of a caption; None for a later sentence that was not parsed."""
+        """Parse of one sentence of a caption, or None for a later sentence that was not parsed."""
         if sentence == 0:
             return self.parses[caption.sample_id]
         further = self.sentences.get(caption.sample_id, ())
@@ -268,7 +270,7 @@ class Method:
 
     @property
     def annotated_sentences(self) -> int | None:
-        """Number of a row's sentences that are looked up in the external table; None for all."""
+        """Number of a row's sentences that are looked up in the external table, or None for all."""
         return 1
 
     @property
@@ -283,7 +285,7 @@ class Method:
 
     @property
     def bias(self) -> float | None:
-        """Initial logit_bias on a base without one; None for a method without a bias.
+        """Initial logit_bias on a base without one, or None for a method without a bias.
 
         It is the objective's setting `bias`, for a base trained with a softmax.
         """
@@ -297,12 +299,12 @@ class Method:
 
         Args:
             captions: all rows that train, among which partners are drawn.
-            context: what else views are drawn from.
+            context: further inputs that views are drawn from.
         """
         raise NotImplementedError
 
     def anchors(self, captions: Table[Caption]) -> NDArray[np.bool_]:
-        """Boolean mask [n] of the captions that have a view in every epoch; by default all.
+        """Boolean mask [n] of the captions that have a view in every epoch, by default all.
 
         Several sources are mixed by it: a method whose sampler gives some captions no view says
         here which.
@@ -317,17 +319,20 @@ class Method:
         return filter(None, map(self.sampler(captions, context), captions))
 
     def images(self, example: Example, step: int) -> Sequence[ImageInput]:
-        """Images that an example shows in a step; by default its caption's image."""
+        """Images that an example shows in a step, by default its caption's image."""
         return (ImageInput((example.caption.image,)),)
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """Batch made of examples for a training step; `step` counts from 0 over the whole run."""
+        """Batch made of examples for a training step.
+
+        `step` counts from 0 over the whole run.
+        """
         raise NotImplementedError
 
     def objective_name(self, batch: Any) -> str:
-        """Extra name under which a batch's loss is logged; empty for a method with one objective.
+        """Extra name under which a batch's loss is logged, empty for a method with one objective.
 
         Where batches alternate between objectives, a curve of the loss alone would mix them.
         """

@@ -48,7 +48,10 @@ class PairsBatch(NamedTuple):
 
 
 class CounterfactualPairs(Method):
-    """Base class of methods that train on synthetic pairs; subclasses add the loss."""
+    """Base class of methods that train on synthetic pairs.
+
+    Subclasses add the loss.
+    """
 
     kinds: ClassVar[tuple[int, ...]] = KINDS
 
@@ -100,7 +103,7 @@ class CounterfactualPairs(Method):
         return [image for image in self._images_by_kind(example) if image is not None]
 
     def _images_by_kind(self, example: Example) -> tuple[ImageInput | None, ...]:
-        """Real, negative and positive image of an example; None for an absent or unused one."""
+        """Real, negative and positive image of an example, or None for an absent or unused one."""
         paths = example.view.counterfactuals
         synthetic = [ImageInput((p,), counterfactual=True) if p else None for p in paths]
         shown = [single_image(example), *synthetic]
@@ -108,7 +111,7 @@ class CounterfactualPairs(Method):
         return tuple(image if kind in used else None for kind, image in enumerate(shown))
 
     def _texts_by_kind(self, example: Example) -> tuple[str | None, ...]:
-        """Real, negative and positive text, in lower case; None for an absent or unused one."""
+        """Real, negative and positive text, in lower case, or None for an absent or unused one."""
         view = example.view
         real, rephrased = view.positives[0], view.positives[1] if len(view.positives) > 1 else None
         texts = (real, view.negatives[0], rephrased)
@@ -120,7 +123,10 @@ class CounterfactualPairs(Method):
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """Batch of images and texts by kind; leaves out negatives whose text equals a positive."""
+        """Batch of images and texts by kind.
+
+        Negatives whose text equals a positive are left out.
+        """
         texts = list(zip(*map(self._texts_by_kind, examples), strict=True))
         images = list(zip(*map(self._images_by_kind, examples), strict=True))
         tokens = preprocessor.tokens([text or "" for kind in texts for text in kind]).view(
@@ -149,7 +155,7 @@ class CounterfactualPairs(Method):
 
 
 def embed_pairs(encoder: Encoder, batch: PairsBatch) -> tuple[Tensor, Tensor]:
-    """Image and text embeddings [3, n, D] of real, negative and positive pairs; zero if absent."""
+    """Image and text embeddings [3, n, D] of real, negative and positive pairs, zero if absent."""
     return (
         _scatter(encoder.images(batch.images), batch.images_there),
         _scatter(encoder.texts(batch.texts), batch.texts_there),
@@ -157,7 +163,7 @@ def embed_pairs(encoder: Encoder, batch: PairsBatch) -> tuple[Tensor, Tensor]:
 
 
 def _scatter(embeddings: Tensor, there: Tensor) -> Tensor:
-    """Embeddings [P, D] moved to the P true entries of a mask [3, n]; zero at the others."""
+    """Embeddings [P, D] moved to the P true entries of a mask [3, n], and zeros elsewhere."""
     empty = embeddings.new_zeros(*there.shape, embeddings.shape[-1])
     return empty.masked_scatter(there[..., None], embeddings)
 

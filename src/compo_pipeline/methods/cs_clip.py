@@ -152,7 +152,7 @@ def _caption_negative(
 def _draw_unit(
     parse: Parse, category: Category, rng: random.Random, source: Replacer
 ) -> tuple[str, Generated] | None:
-    """A random entity or relation of a parse, with a rule-made foil; None if no foil is found."""
+    """A random entity or relation of a parse with a rule-made foil, or None without a foil."""
     found = [unit for unit in units(parse) if unit.category == category]
     for unit in rng.sample(found, len(found)):
         if made := foil(parse, unit, rng, source):

@@ -29,8 +29,8 @@ def apportion(total: int, weights: Mapping[str, float]) -> dict[str, int]:
     Each is its exact share, rounded up or down; of equal remainders the first names are rounded up.
 
     Args:
-        total: of the numbers.
-        weights: above zero, by name.
+        total: sum of the numbers.
+        weights: weights above zero, by name.
     """
     exact = {name: Fraction(weight) for name, weight in weights.items()}
     quotas = {name: total * weight / sum(exact.values()) for name, weight in exact.items()}
@@ -114,9 +114,9 @@ class Mixture:
         """Rows that an epoch takes of a source: pass after pass, ascending within each pass.
 
         Args:
-            source: its name.
-            rows: its rows that have a view.
-            share: its rows in every epoch.
+            source: name of the source.
+            rows: rows of the source that have a view.
+            share: number of rows of the source in every epoch.
             epoch: number of the epoch.
         """
         first, last = epoch * share, (epoch + 1) * share

@@ -113,7 +113,9 @@ class NegativesBatch(NamedTuple):
 
 
 class TextNegatives(Method):
-    """Base class of methods with hard negatives of each caption; subclasses add the loss.
+    """Base class of methods with hard negatives of each caption.
+
+    Subclasses add the loss.
 
     Each rule draws on its own: leaving one out leaves the others' texts as they are.
     """

@@ -84,7 +84,7 @@ def find(name: str) -> MethodEntry:
 
 
 def label(name: str) -> str:
-    """Display name of a method; the registry name for a method that is not installed."""
+    """Display name of a method, or the registry name of a method that is not installed."""
     return METHODS[name].label if name in METHODS else name
 
 
@@ -104,10 +104,10 @@ def build(
     objective: Mapping[str, Any] | None = None,
     place: Callable[[str], str] = lambda key: "",
 ) -> Method:
-    """A method object from its settings in YAML; without an objective, with its defaults.
+    """A method object from its settings in YAML, or with its defaults without an objective.
 
     Args:
-        name: in the registry.
+        name: name in the registry.
         views: settings of the views.
         objective: settings of the objective.
         place: gives the place of a dotted key, for errors; see `core.settings.parse`.

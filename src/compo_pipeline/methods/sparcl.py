@@ -25,7 +25,7 @@ from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, Pai
 
 @settings
 class SparclWeights:
-    """Weights of SPARCL's contrastive loss and of what ranks pairs; 0 leaves a loss out."""
+    """Weights of SPARCL's contrastive loss and of what ranks pairs, or 0 leaves a loss out."""
 
     contrastive: NonNegativeFloat = 1.0
     """Weight of the contrast of real images with captions."""
@@ -79,7 +79,7 @@ class Sparcl(CounterfactualPairs):
 
     @property
     def bias(self) -> float | None:
-        """Initial logit_bias of the sigmoid contrast; None with the softmax."""
+        """Initial logit_bias of the sigmoid contrast, or None with the softmax."""
         return self.objective.bias if self.objective.contrast == "sigmoid" else None
 
     def loss(self, encoder: Encoder, batch: PairsBatch) -> LossTerms:

@@ -66,7 +66,7 @@ class ViewSettings:
 
 
 def annotated_contents(method: Method, settings: AnnotationSettings) -> frozenset[str]:
-    """Names of the external table's fields that a method's views use; empty without a table.
+    """Names of the external table's fields that a method's views use, empty without a table.
 
     Raises:
         SettingsError: a column that the method has no use for is named.
@@ -82,7 +82,7 @@ def annotated_contents(method: Method, settings: AnnotationSettings) -> frozense
 
 
 def from_table(found: tuple[str, str] | None) -> Generated | None:
-    """A negative taken from a column of an external table; None if the table has none."""
+    """A negative taken from a column of an external table, or None if the table has none."""
     return Generated(found[0], "table", found[1], ()) if found else None
 
 
@@ -134,11 +134,11 @@ def single_view(
     """A view of one image.
 
     Args:
-        caption: whose image is shown.
+        caption: caption whose image is shown.
         positives: texts that are true of it.
         negatives: hard negatives with what made them, None where a generator found nothing.
         language: name and version of the language pipeline, for provenance.
-        phrases: of the first positive.
+        phrases: phrases of the first positive.
         counterfactuals: paths of images of the negative and of the second positive.
     """
     return View(
@@ -162,7 +162,7 @@ def long_view(caption: Caption, view: View, language: str) -> View:
     It has no phrases either.
 
     Args:
-        caption: of the view.
+        caption: caption of the view.
         view: the method's own, which has as many positives and negatives; of a pair half of them.
         language: name and version of the language pipeline.
     """
@@ -198,14 +198,14 @@ def write(
     Args:
         method: draws the views.
         captions: the rows that train.
-        context: what views are drawn from, in the first epoch.
-        epochs: their number.
+        context: inputs that views are drawn from, in the first epoch.
+        epochs: number of epochs.
         folder: `epoch=NN.parquet` go here.
-        fingerprint: of everything that the views depend on, besides code: a run after a kill draws
-            what is missing. Without one it begins anew.
+        fingerprint: hash of everything except code that the views depend on. A run after a kill
+            draws only what is missing. None starts again.
         engine: draws them.
         long_share: chance of a view with the whole caption.
-        mixture: of several sources; an epoch then has their shares in place of a view a caption.
+        mixture: mixture of several sources, whose shares of an epoch replace one view per caption.
 
     Raises:
         ValueError: no caption has a view.
@@ -260,7 +260,10 @@ class _Drawing:
 
     @cached_property
     def _sampler(self) -> Callable[[str, int], Sampler]:
-        """A function from a source and a pass to a view sampler; caches the last two samplers."""
+        """A function from a source and a pass to a view sampler.
+
+        It caches the last two samplers.
+        """
         return lru_cache(2)(self._sampler_of)
 
     def _sampler_of(self, name: str, number: int) -> Sampler:
@@ -376,5 +379,8 @@ class EpochViews:
         return Table.open(file, View, copies / f"{file.stem}.arrow")
 
     def epoch(self, epoch: int) -> Table[View]:
-        """Table of an epoch's views; epochs beyond the last table start again with the first."""
+        """Table of an epoch's views.
+
+        Epochs beyond the last table start again with the first.
+        """
         return self._read(epoch % len(self.files))

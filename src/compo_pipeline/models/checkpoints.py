@@ -33,12 +33,12 @@ class Layout:
     """Facts that a published checkpoint's file does not record, such as its activation.
 
     Attributes:
-        source: where its authors publish it.
+        source: address at which the authors publish the checkpoint.
         quick_gelu: the activation that it was trained with.
         context_length: token ids of a text; positions beyond are cut off. None is the
             architecture's.
         base: tag of the weights that it is mixed with; None for no mixture.
-        share: of the file in this mixture.
+        share: share of the file in the mixture.
     """
 
     source: str
@@ -107,7 +107,9 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
-    """Tensors of a pickled checkpoint, renamed for open_clip; no code of the pickle is run.
+    """Tensors of a pickled checkpoint, renamed for open_clip.
+
+    No code of the pickle is run.
 
     Raises:
         SettingsError: it holds other classes than tensors, plain values and a few that are
@@ -138,7 +140,7 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
 
 
 def _disallowed(path: Path) -> str:
-    """Text that names the disallowed classes in a pickled checkpoint; empty if unknown."""
+    """Text that names the disallowed classes in a pickled checkpoint, empty if unknown."""
     try:
         found = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     except (RuntimeError, ValueError, OSError):  # a TorchScript archive, or no checkpoint
@@ -152,7 +154,7 @@ def to_open_clip_names(state: Mapping[str, Tensor], path: Path) -> dict[str, Ten
 
     Args:
         state: tensors as a file holds them.
-        path: of the file, for errors.
+        path: path of the file, for errors.
 
     Raises:
         SettingsError: LoRA's factors do not fit the weights.

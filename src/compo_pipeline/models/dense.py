@@ -36,9 +36,9 @@ class NoPatches(SettingsError):
     """Error: a model gives no features of patches and text tokens in the joint space.
 
     Args:
-        name: of the model.
-        reason: what about it is why.
-        otherwise: what to do where no other model will do.
+        name: name of the model.
+        reason: reason, as a part of the error.
+        otherwise: advice if no other model fits.
     """
 
     def __init__(self, name: str, reason: str, otherwise: str | None = None) -> None:
@@ -93,8 +93,8 @@ def encode_images_densely(model: Any, pixels: Tensor, name: str) -> DenseImages:
 
     Args:
         model: open_clip's.
-        pixels: as the model's transform gives them.
-        name: of the model, for errors.
+        pixels: pixels as the model's transform gives them.
+        name: name of the model, for errors.
 
     Raises:
         SettingsError: the image tower is of no kind whose patches are known to be in the joint
@@ -112,8 +112,8 @@ def refuse_without_patches(model: Any, name: str, otherwise: str | None = None) 
 
     Args:
         model: open_clip's; weights are not read.
-        name: of the model, for errors.
-        otherwise: what to do where no other model will do, for errors.
+        name: name of the model, for errors.
+        otherwise: advice if no other model fits, for errors.
 
     Raises:
         SettingsError: the image tower is of no kind whose patches are known to be.
@@ -154,7 +154,7 @@ def _encode_timm(visual: TimmModel, pixels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _unsupported_reason(visual: TimmModel) -> str:
-    """Reason why a timm image tower is of no supported kind; empty if it is supported."""
+    """Reason why a timm image tower is of no supported kind, empty if it is supported."""
     trunk: Any = visual.trunk
     if not isinstance(trunk, TimmTransformer | Eva | Xcit):
         return f"its image tower is a timm {type(trunk).__name__}"
@@ -188,8 +188,8 @@ def encode_text_tokens(model: Any, tokens: Tensor, name: str) -> TextTokens:
 
     Args:
         model: open_clip's.
-        tokens: as the model's tokenizer gives them.
-        name: of the model, for errors.
+        tokens: tokens as the model's tokenizer gives them.
+        name: name of the model, for errors.
 
     Raises:
         SettingsError: the text tower is of another kind than CLIP's and SigLIP's.
@@ -208,8 +208,8 @@ def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
 
     Args:
         model: open_clip's.
-        tokens: as the model's tokenizer gives them.
-        name: of the model, for errors.
+        tokens: tokens as the model's tokenizer gives them.
+        name: name of the model, for errors.
 
     Raises:
         SettingsError: the text tower is of another kind than CLIP's, or the tokenizer does not
@@ -229,8 +229,8 @@ def refuse_without_tokens(
 
     Args:
         model: open_clip's; weights are not read.
-        name: of the model, for errors.
-        otherwise: what to do where no other model will do, for errors.
+        name: name of the model, for errors.
+        otherwise: advice if no other model fits, for errors.
         marked: whether token ids must say where a text begins and ends.
 
     Raises:
@@ -242,7 +242,10 @@ def refuse_without_tokens(
 def _supported_text_tower(
     model: Any, name: str, otherwise: str | None = None, *, marked: bool = False
 ) -> Any:
-    """The text tower of a model; an error unless its tokens are in the joint space."""
+    """The text tower of a model.
+
+    Raises an error unless its tokens are in the joint space.
+    """
     tower = text_tower(model)
     if tower is None:
         kind = type(getattr(model, "text", model)).__name__

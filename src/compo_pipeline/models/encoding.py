@@ -39,7 +39,7 @@ def embed(loaded: Any, images: Iterable[Image], texts: Sequence[str]) -> tuple[T
 
 
 def image_projection(model: Any) -> tuple[Any, str] | None:
-    """Module or weight of the linear projection that ends an image tower, and its name; or None.
+    """Module or weight of the linear projection that ends an image tower, and its name, or None.
 
     None for towers where it is not known to come last.
     """
@@ -97,7 +97,7 @@ def _unnormalised_texts(tower: Any, tokens: Tensor) -> Tensor:
 
 
 def text_tower(model: Any) -> Any | None:
-    """The module with the parts of open_clip's own text transformer; None for other text towers.
+    """The module with the parts of open_clip's own text transformer, or None for other text towers.
 
     `CLIP` has the parts on itself, `CustomTextCLIP` in its `text`.
     """
@@ -110,7 +110,7 @@ def text_tower(model: Any) -> Any | None:
 
 
 def token_embedding_name(model: nn.Module) -> str | None:
-    """Name of the token embedding module of a Hugging Face text tower; None for other towers.
+    """Name of the token embedding module of a Hugging Face text tower, or None for other towers.
 
     open_clip's own towers have it as `token_embedding`.
     """
@@ -163,7 +163,7 @@ def pool_texts(tower: Any, states: Tensor, tokens: Tensor) -> Tensor:
 
 
 def project(states: Tensor, projection: nn.Linear | Tensor | None) -> Tensor:
-    """States [..., W] projected into the joint space [..., D]; unchanged without a projection."""
+    """States [..., W] projected into the joint space [..., D], if there is a projection."""
     if projection is None:
         return states
     projected: Tensor = (

@@ -31,7 +31,9 @@ def export(
     precision: Precision = "fp32",
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a model as a folder for open_clip, atomically; an existing folder is replaced.
+    """Write a model as a folder for open_clip, atomically.
+
+    An existing folder is replaced.
 
     Arguments and errors are those of `write`.
     """
@@ -52,7 +54,7 @@ def write(
     Args:
         loaded: the model; its weights may have changed since it was loaded.
         folder: an empty one.
-        precision: of the weights file. open_clip loads either as float32.
+        precision: precision of the weights file. open_clip loads either as float32.
         metadata: fields of the record (compo.json) besides the model's fingerprints: method,
             base fingerprint, commit. The fingerprints are always the written model's own.
 
@@ -81,7 +83,10 @@ def write(
 
 
 def _weights_in_precision(model: torch.nn.Module, precision: Precision) -> dict[str, torch.Tensor]:
-    """State dict on the CPU in a precision; raises an error if a weight is not finite in it."""
+    """State dict on the CPU in a precision.
+
+    Raises an error if a weight is not finite in it.
+    """
     kind = {"fp32": torch.float32, "fp16": torch.float16}[precision]
     state = {}
     for name, tensor in model.state_dict().items():

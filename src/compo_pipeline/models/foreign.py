@@ -42,7 +42,9 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read an open_clip_config.json; raises an error for keys that are not known to be safe.
+    """Read an open_clip_config.json.
+
+    Raises an error for keys that are not known to be safe.
 
     Raises:
         SettingsError: it cannot be read, or holds such a key; names the file and the key.
@@ -85,7 +87,7 @@ def refuse_code(folder: Path, what: str) -> None:
     """Raise an error if a folder for transformers or diffusers asks to run its own Python files.
 
     Args:
-        folder: of a model, a tokenizer or a pipeline.
+        folder: folder of a model, a tokenizer or a pipeline.
         what: the YAML key or the model, for the error.
 
     Raises:

@@ -138,7 +138,7 @@ def convert(loaded: LoadedModel) -> Any:
 
 
 def _matrix(projection: nn.Linear | Tensor | None, width: int) -> Tensor:
-    """Weight [D, W] of a projection into the joint space; the identity without one."""
+    """Weight [D, W] of a projection into the joint space, or the identity without one."""
     if projection is None:
         return torch.eye(width)
     return projection.weight if isinstance(projection, nn.Linear) else projection.T

@@ -85,7 +85,7 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
     its image tower keeps that architecture's activation.
 
     Args:
-        folder: with config.json, or with a folder for each tower.
+        folder: folder with config.json, or with a folder for each tower.
         context_length: token ids of a text; None is the model's own.
 
     Raises:
@@ -118,7 +118,10 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
 
 
 def _clip_config(folder: Path, config: Any) -> dict[str, Any]:
-    """open_clip's `model_cfg` for a transformers CLIP; raises an error if it has no equivalent."""
+    """open_clip's `model_cfg` for a transformers CLIP.
+
+    Raises an error if it has no equivalent.
+    """
     vision, text = config.vision_config, config.text_config
     activations = {vision.hidden_act, text.hidden_act}
     epsilons = {vision.layer_norm_eps, text.layer_norm_eps}
@@ -185,7 +188,7 @@ def _siglip_config(folder: Path, config: Any) -> dict[str, Any]:
 
 
 def _preprocessing(folder: Path) -> dict[str, Any]:
-    """open_clip's preprocessing, from a folder's image processor; empty if there is none."""
+    """open_clip's preprocessing, from a folder's image processor, empty if there is none."""
     names = ("preprocessor_config.json", "processor_config.json")
     name = next((name for name in names if (folder / name).is_file()), None)
     if name is None:
@@ -230,7 +233,7 @@ def to_open_clip_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def open_clip_name(name: str, kind: str) -> str:
-    """Name in open_clip of a tensor of a transformers model; unchanged outside the towers."""
+    """Name in open_clip of a tensor of a transformers model, unchanged outside the towers."""
     for tower in ("vision_model.", "text_model."):
         if tower in name:
             short = name.partition(tower)[2]

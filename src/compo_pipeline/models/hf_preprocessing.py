@@ -81,7 +81,7 @@ def tokenizer(loaded: LoadedModel) -> Any:
 
 
 def fast_tokenizer(loaded: LoadedModel) -> Any:
-    """Object of the library `tokenizers` that gives a model's token ids [K, T]; or None."""
+    """Object of the library `tokenizers` that gives a model's token ids [K, T], or None."""
     built, inner = _build_tokenizer(loaded), _wrapped_tokenizer(loaded)
     if built is None:
         return None
@@ -92,13 +92,13 @@ def fast_tokenizer(loaded: LoadedModel) -> Any:
 
 
 def _wrapped_tokenizer(loaded: LoadedModel) -> Any:
-    """The transformers tokenizer that open_clip wraps; None for CLIP's own tokenizer."""
+    """The transformers tokenizer that open_clip wraps, or None for CLIP's own tokenizer."""
     tokenize: Any = loaded.tokenize
     return None if isinstance(tokenize, SimpleTokenizer) else tokenize.tokenizer
 
 
 def _build_tokenizer(loaded: LoadedModel) -> Any:
-    """Object of the library `tokenizers` for a model, without truncation and padding; or None."""
+    """Object of the library `tokenizers` for a model, without truncation and padding, or None."""
     inner = _wrapped_tokenizer(loaded)
     if inner is None:
         return _clip_tokenizer(loaded)

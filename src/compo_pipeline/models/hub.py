@@ -16,7 +16,7 @@ _TIMEOUT = 10.0  # seconds
 
 
 def cached_folder(repository: str, files: Sequence[str]) -> Path | None:
-    """Folder of a Hugging Face repository in the local cache; None if it was never fetched.
+    """Folder of a Hugging Face repository in the local cache, or None if it was never fetched.
 
     Args:
         repository: `owner/model`.
@@ -32,7 +32,7 @@ def cached_folder(repository: str, files: Sequence[str]) -> Path | None:
 
 
 def cached_file(repository: str, files: Sequence[str]) -> Path | None:
-    """Path of the first of these files of a repository that is in the local cache; or None.
+    """Path of the first of these files of a repository that is in the local cache, or None.
 
     The rest of the repository need not be cached.
     """
@@ -53,7 +53,9 @@ def check_repository(repository: str) -> None:
 
 
 def download(repository: str, files: Sequence[str]) -> Path:
-    """Download the files of a hub repository that match patterns; returns their local folder.
+    """Download the files of a hub repository that match patterns.
+
+    Returns their local folder.
 
     Raises:
         Exception: it does not, of one of several kinds.

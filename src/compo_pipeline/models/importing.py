@@ -45,13 +45,13 @@ class ImportRequest:
     Attributes:
         source: an architecture of open_clip, a folder of transformers or open_clip, or
             `hf-hub:<owner/model>`.
-        weights: of an architecture: a file, or a tag of open_clip.
-        layout: whose published checkpoint the file is.
+        weights: weights of an architecture: a file, or a tag of open_clip.
+        layout: authors' layout that the file has.
         mixed_with: a tag or file that the layout mixes the file with, instead of its own.
         quick_gelu: whether a file that does not record it was trained with QuickGELU.
         context_length: token ids of a text; positions beyond are cut off. None is the source's.
         tokenizer: folder of a Hugging Face tokenizer, or its tokenizer.json; None is the source's.
-        seed: of random weights of an architecture, instead of `weights`.
+        seed: seed of random weights of an architecture, instead of `weights`.
     """
 
     source: str
@@ -80,7 +80,7 @@ def import_model(request: ImportRequest, folder: Path) -> None:
     The folder's record (compo.json) says under `imported` where it came from.
 
     Args:
-        request: what to import.
+        request: request to fulfil.
         folder: new, empty, or of an import, which is replaced.
 
     Raises:
@@ -135,7 +135,7 @@ def _conversion(request: ImportRequest, name: str) -> _Conversion:
 
 
 def _download(name: str) -> Path:
-    """Download a repository's weights, open_clip's or else safetensors; returns the folder."""
+    """Download a repository's weights, open_clip's or else safetensors, and return the folder."""
     wanted: tuple[str, ...] = (sources.OPEN_CLIP_WEIGHTS,)
     folder = sources.download_repository(name, *wanted)
     if not (folder / weights.CONFIG_FILE).is_file():
@@ -220,7 +220,7 @@ def _import_record(request: ImportRequest, conversion: _Conversion) -> dict[str,
 
 
 def tokenizer_files(configured: str | None) -> Path | None:
-    """Path of the configured tokenizer: a folder, or a lone tokenizer.json; None if not set."""
+    """Path of the configured tokenizer: a folder, or a lone tokenizer.json, or None if not set."""
     if configured is None:
         return None
     source = Path(configured)
@@ -231,7 +231,10 @@ def tokenizer_files(configured: str | None) -> Path | None:
 
 
 def with_tokenizer(parts: ModelSource, source: Path, scratch: Path) -> ModelSource:
-    """The model source with its tokenizer replaced; a lone file is first put into a folder."""
+    """The model source with its tokenizer replaced.
+
+    A lone file is first put into a folder.
+    """
     text_cfg = parts.model_cfg["text_cfg"]
     repository = text_cfg.get("hf_tokenizer_name")
     folder = source

@@ -34,18 +34,18 @@ class LoadedModel:
     """An open_clip model with its preprocessing, tokenizer, configuration and fingerprints.
 
     Attributes:
-        name: its name in logs and reports.
+        name: name in logs and reports.
         model: open_clip's module, float32, in evaluation mode; has encode_image, encode_text,
             logit_scale.
         preprocess: PIL image -> [3, H, W], the evaluation transform.
         tokenize: n texts -> [n, context_length] token ids.
         image_size: side of the square input, in pixels.
-        mean: per channel, of `preprocess`.
-        std: per channel, of `preprocess`.
+        mean: means of `preprocess`, per channel.
+        std: standard deviations of `preprocess`, per channel.
         context_length: token ids of one text.
         quick_gelu: the activation the weights were trained with.
-        image_fingerprint: of the image tower and preprocessing as loaded.
-        fingerprint: of the whole model as loaded.
+        image_fingerprint: fingerprint of the image tower and preprocessing as loaded.
+        fingerprint: fingerprint of the whole model as loaded.
         config: `model_cfg` and `preprocess_cfg` as open_clip_config.json holds them.
     """
 
@@ -68,7 +68,7 @@ class LoadedModel:
         return next(self.model.parameters()).device
 
     def to(self, device: str | torch.device) -> LoadedModel:
-        """Move the model's weights to a device; returns the same object."""
+        """Move the model's weights to a device, and return the same object."""
         self.model.to(device)
         return self
 
@@ -78,7 +78,7 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
 
     Args:
         source: the `model` settings, or the folder of a checkpoint.
-        device: where the weights go.
+        device: device where the weights go.
 
     Raises:
         SettingsError: the model is unknown, its files are missing or do not fit together; the
@@ -113,7 +113,7 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
 
     Args:
         plan: the parts.
-        seed: of random weights.
+        seed: seed of random weights.
         read: a weights file -> tensors by open_clip's names.
 
     Raises:
@@ -200,7 +200,10 @@ def skeleton(plan: ModelSource) -> torch.nn.Module:
 
 
 def _square_size(name: str, model: torch.nn.Module) -> int:
-    """Side of a model's square input image in pixels; raises an error for another shape."""
+    """Side of a model's square input image in pixels.
+
+    Raises an error for another shape.
+    """
     size = getattr(model.visual, "image_size", None)
     height, width = size if isinstance(size, tuple) else (size, size)
     if height is None or height != width:
@@ -225,7 +228,7 @@ def give_bias(loaded: LoadedModel, start: float) -> LoadedModel:
 
     Args:
         loaded: changed in place where it has no bias; its configuration is not.
-        start: of the bias.
+        start: initial value of the bias.
 
     Returns:
         The same model, under a configuration that builds it with a bias.

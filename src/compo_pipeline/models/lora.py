@@ -50,10 +50,10 @@ def attach(
 
     Args:
         model: open_clip's, in evaluation mode.
-        rank: of every adapter; its update is scaled by 1 / rank.
-        name: of the model, for errors.
+        rank: rank of every adapter. Its update is scaled by 1 / rank.
+        name: name of the model, for errors.
         towers: image, text or both.
-        seed: of the adapters' A.
+        seed: seed with which the adapters' A is drawn.
         convolution: the kind of adapter on patch convolutions.
 
     Raises:
@@ -91,7 +91,9 @@ def merge(model: nn.Module) -> None:
 
 
 def adapter_targets(model: Any, name: str, towers: Set[str]) -> list[str]:
-    """Names of the modules of a model that get a LoRA adapter; weights are not read.
+    """Names of the modules of a model that get a LoRA adapter.
+
+    Weights are not read.
 
     Raises:
         SettingsError: a projection that LoRA is for was not found.
@@ -109,7 +111,10 @@ def adapter_targets(model: Any, name: str, towers: Set[str]) -> list[str]:
 
 
 def _image_modules(visual: Any, name: str) -> Iterator[nn.Module]:
-    """Modules of an image tower that get LoRA adapters; raises an error for unknown towers."""
+    """Modules of an image tower that get LoRA adapters.
+
+    Raises an error for unknown towers.
+    """
     if isinstance(visual, VisionTransformer) and visual.attn_pool is None:
         yield from _stem_convolutions(visual.conv1, name)
         yield from _block_modules(visual.transformer.resblocks, name)
@@ -232,7 +237,10 @@ class FusedAttention(MultiheadAttention):
 
     @torch.no_grad()
     def plain_attention(self) -> nn.MultiheadAttention:
-        """The attention module with LoRA merged into its weights; ends the use of this layer."""
+        """The attention module with LoRA merged into its weights.
+
+        Ends the use of this layer.
+        """
         base: Any = self.get_base_layer()
         for key, weight in self._adapted_weights().items():
             base.get_parameter(key).copy_(weight)

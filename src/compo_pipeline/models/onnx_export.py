@@ -45,7 +45,7 @@ class NormalisedTower(nn.Module):
 
         Args:
             model: open_clip's, whose weights the file holds.
-            encode: its `encode_image` or `encode_text`.
+            encode: method `encode_image` or `encode_text` of the model.
         """
         super().__init__()
         self.model, self.encode = model, encode
@@ -154,7 +154,10 @@ def _remove_source_paths(path: Path) -> None:
 
 
 def session(path: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
-    """Open an exported ONNX file with onnxruntime; returns a function from inputs to embeddings."""
+    """Open an exported ONNX file with onnxruntime.
+
+    Returns a function from inputs to embeddings.
+    """
     import onnxruntime
 
     opened = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

@@ -1,4 +1,7 @@
-"""Settings of the base model and of exports; importable without torch."""
+"""Settings of the base model and of exports.
+
+Importing this module loads no torch.
+"""
 
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ class ModelSource:
 
     Attributes:
         name: name in logs, errors and exports.
-        folder: that holds the model, its tokenizer too; None for an architecture of open_clip.
+        folder: folder with the model and its tokenizer. None for an architecture of open_clip.
         model_cfg: open_clip's model configuration.
         preprocess_cfg: open_clip's preprocessing configuration, possibly partial.
         weights: the weights file, None for random weights.
-        record: what `export` noted of this model beside the weights.
+        record: record that `export` wrote beside the weights.
     """
 
     name: str
@@ -54,7 +54,9 @@ class ModelSource:
 
 
 def find_source(settings: ModelSettings) -> ModelSource:
-    """Find a model's configuration and files; downloads only a configured hub id or tag.
+    """Find a model's configuration and files.
+
+    Only a configured hub id or tag is downloaded.
 
     Raises:
         SettingsError: unknown name, missing files, weights that need another activation, or a text
@@ -188,7 +190,7 @@ def architecture_source(
     """Configuration and files of an open_clip architecture, with these pretrained weights.
 
     Args:
-        name: of the architecture.
+        name: name of the architecture.
         pretrained: a tag of open_clip, a file, a folder, or None for random weights.
         quick_gelu: whether a file that does not record it was trained with QuickGELU.
 
@@ -278,7 +280,7 @@ def _wrong_activation_error(name: str, pretrained: str, trained_with: bool) -> S
 
 
 def _other_activation_name(name: str) -> str | None:
-    """Name of the open_clip architecture that differs only in its activation; or None."""
+    """Name of the open_clip architecture that differs only in its activation, or None."""
     model_cfg = open_clip.get_model_config(name)
     wanted = {**model_cfg, "quick_gelu": not _has_quick_gelu(model_cfg)}
     for other in open_clip.list_models():
@@ -294,7 +296,10 @@ def _has_quick_gelu(config: Mapping[str, Any]) -> bool:
 
 
 def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
-    """Download open_clip's pretrained weights of a tag, if not cached; returns the file's path."""
+    """Download open_clip's pretrained weights of a tag, if not cached.
+
+    Returns the file's path.
+    """
     # `owner/model/`, or `owner/model/file`.
     repository, _, file = entry.get("hf_hub", "").rpartition("/")
     try:

@@ -44,7 +44,7 @@ def tokenizer(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Tokenize:
     """Load a model's tokenizer: a callable from texts to token ids.
 
     Args:
-        plan: of the model.
+        plan: plan of the model.
         text_cfg: open_clip's; its `tokenizer_kwargs` and context length hold for any tokenizer.
 
     Raises:
@@ -62,7 +62,7 @@ def tokenizer(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Tokenize:
 
 @lru_cache(maxsize=4)
 def _clip_tokenizer(settings: str) -> Any:
-    """open_clip's own CLIP tokenizer with these settings, given as JSON; cached per process.
+    """open_clip's own CLIP tokenizer with these settings, given as JSON, cached per process.
 
     Shared by the models of a process: reading its vocabulary takes as long as loading a small one.
     """
@@ -103,7 +103,7 @@ def lost_tokens(tokenize: Any, texts: Sequence[str], ids: torch.Tensor) -> torch
     Args:
         tokenize: open_clip's.
         texts: K texts.
-        ids: their token ids [K, T].
+        ids: token ids of the texts [K, T].
     """
     lost = torch.zeros(len(texts), dtype=torch.long)
     padding = int(tokenize([""])[0, -1])
@@ -148,7 +148,10 @@ def _tokenizer_from_hub(plan: ModelSource, repository: str) -> Path:
 
 
 def _missing_tokenizer(plan: ModelSource, reason: str, repository: str) -> SettingsError:
-    """The error to raise if a model's tokenizer is not available; names the files to provide."""
+    """The error to raise if a model's tokenizer is not available.
+
+    It names the files to provide.
+    """
     return SettingsError(
         f"model '{plan.name}': its tokenizer is not there: {reason}. Provide {_NEEDED} from the "
         f"repository {repository} in a folder and use compo-pipeline import-model <model> "

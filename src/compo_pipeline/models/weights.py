@@ -58,7 +58,10 @@ KNOWN_FILES = (
 
 
 def find(folder: Path) -> Path:
-    """Path of the weights file in a checkpoint folder; raises an error if there is none."""
+    """Path of the weights file in a checkpoint folder.
+
+    Raises an error if there is none.
+    """
     for name in KNOWN_FILES:
         if (folder / name).is_file():
             return folder / name
@@ -66,7 +69,9 @@ def find(folder: Path) -> Path:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of an open_clip weights file; no code of a pickled file is run.
+    """Read the tensors of an open_clip weights file.
+
+    No code of a pickled file is run.
 
     Raises:
         SettingsError: it cannot be read, or holds other things than tensors by name.
@@ -87,7 +92,9 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def write(state: dict[str, Tensor], path: Path, header: Mapping[str, str]) -> None:
-    """Write tensors with a header as a safetensors file; equal inputs give equal bytes.
+    """Write tensors with a header as a safetensors file.
+
+    Equal inputs give equal bytes.
 
     The library itself puts the header's entries in an order that changes from call to call.
     """
@@ -102,7 +109,7 @@ def write(state: dict[str, Tensor], path: Path, header: Mapping[str, str]) -> No
 
 
 def recorded_quick_gelu(path: Path) -> bool | None:
-    """Whether weights were trained with QuickGELU, by their header or record; None if unknown."""
+    """Whether weights were trained with QuickGELU, by header or record, or None if unknown."""
     if path.suffix == ".safetensors":
         header = _read_metadata(path)
         if "quick_gelu" in header:
@@ -132,10 +139,10 @@ def load_into(model: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path,
     without a word, which is another model.
 
     Args:
-        model: of open_clip.
-        tensors: by open_clip's names.
-        path: of their file, for errors.
-        name: of the model, for errors.
+        model: model of open_clip.
+        tensors: tensors by open_clip's names.
+        path: path of their file, for errors.
+        name: name of the model, for errors.
 
     Raises:
         SettingsError: the weights are of another architecture, or not finite.
@@ -172,7 +179,7 @@ def image_fingerprint(
 
     Args:
         state: weights of the whole model.
-        config: of the model.
+        config: config of the model.
         without: module or weight that is left out, such as the tower's projection.
     """
     architecture = config["model_cfg"]
@@ -197,7 +204,7 @@ def tokenizer_fingerprint(tokenize: Callable[[list[str]], Tensor]) -> str:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Read the record (compo.json) that `export` wrote in a model folder; empty if there is none.
+    """Read the record (compo.json) that `export` wrote in a model folder, empty if there is none.
 
     Raises:
         DamagedFileError: the content of the configuration beside it has changed since.

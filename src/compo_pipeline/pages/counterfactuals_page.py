@@ -35,7 +35,7 @@ def counterfactuals_page(
         captions: rows that include all edited ones.
         root: the folder that real images are relative to.
         images: the folder that counterfactual images are relative to.
-        dataset: its name, which also seeds the draw of the captions that are shown.
+        dataset: name of the dataset, which also seeds the draw of the shown captions.
         count: captions drawn at random.
     """
     title, over = f"Counterfactuals of {dataset}", "Edited captions and their images"

@@ -21,7 +21,7 @@ def data_page(
     Args:
         result: the summary of the validation.
         facts: one row per caption row.
-        ingest_report: what ingest found in the captions.
+        ingest_report: report of ingest on the captions.
     """
     share, tolerated = result["bad_share"], result["tolerated_share"]
     bad = (

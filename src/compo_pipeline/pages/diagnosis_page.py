@@ -23,7 +23,7 @@ def diagnosis_page(
     """The page with the diagnoses of several models.
 
     Args:
-        diagnoses: by the model's name.
+        diagnoses: diagnoses by the model's name.
         models: values of `model`, by the same names.
         facts: about the run.
         command: options of the run.
@@ -40,10 +40,10 @@ def diagnosis_page(
 def diagnosis_sections(
     diagnosis: Diagnosis, title: str, command: CommandOptions, base: Mapping[str, Any]
 ) -> list[Section]:
-    """The part of a page about a diagnosis; none where no foils were scored.
+    """The part of a page about a diagnosis, or None if no foils were scored.
 
     Args:
-        diagnosis: of a model.
+        diagnosis: diagnosis of a model.
         title: heading of the part.
         command: options of the run.
         base: further parameters of a training as advised, by dotted key.

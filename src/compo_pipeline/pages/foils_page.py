@@ -46,7 +46,7 @@ def review_page(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path) ->
     """The page on which a person reviews foils.
 
     Args:
-        drawn: its items, in their order; at least one.
+        drawn: items in their order, at least one.
         report: `foils_report`.
         root: folder that the images' paths are relative to.
     """
@@ -83,10 +83,10 @@ def sections(
     """The part of a run's report about one set of foils: scored and unscored kinds.
 
     Args:
-        comparison: of the run.
+        comparison: comparison of the run.
         report: `foils_report`.
         split: name of the set that is scored; None for none.
-        noise: by kind, that of all items under the empty name.
+        noise: noise by kind. The noise of all items has the empty name.
     """
     kinds: Mapping[str, Any] = report["splits"].get(split, {}).get("kinds", {})
     rows = [

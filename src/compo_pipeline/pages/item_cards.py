@@ -26,9 +26,9 @@ def change_cards(
     """Yield sections with random items that only one of two models has right.
 
     Args:
-        subtasks: that were scored.
+        subtasks: subtasks that were scored.
         changes: between the comparison's models.
-        comparison: of the models.
+        comparison: comparison of the models.
         count: items of a section at most.
     """
     tasks = {(task.benchmark, task.name): task for task in subtasks}
@@ -65,7 +65,10 @@ def change_cards(
 
 
 def _item_card(label: str, task: Subtask, one: ItemChange, names: tuple[str, str]) -> Card:
-    """The card of a benchmark item; for a choice among images, with the most similar wrong one."""
+    """The card of a benchmark item.
+
+    For a choice among images, it shows the most similar wrong one.
+    """
     item = Item(one.item, one.image, one.positives, one.negatives, one.other_images)
     both, fixed = (one.baseline_similarities, one.model_similarities), one.change == "fixed"
     places, columns = task.image_locations(item), [*range(len(both[0]))]

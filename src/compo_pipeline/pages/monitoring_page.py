@@ -31,8 +31,8 @@ def monitoring_page(
     """The page of a monitoring report.
 
     Args:
-        report: of `serving.monitoring.report.summary`.
-        measured: what was measured, for the hardest requests.
+        report: report that `serving.monitoring.report.summary` returns.
+        measured: measurements, for the hardest requests.
         images: folder of the logged images, by hash.
         facts: about the run.
     """

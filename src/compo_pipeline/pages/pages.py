@@ -33,7 +33,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImageCard:
-    """An image as a data URI, or the reason why it cannot be shown; empty if there is none."""
+    """An image as a data URI, or the reason why it cannot be shown, empty if there is none."""
 
     label: str = ""
     uri: str = ""
@@ -70,8 +70,8 @@ class Section:
     """A part of a page.
 
     Attributes:
-        title: its heading; empty for none.
-        note: what to know to read it; text between backticks is code.
+        title: heading. Empty for none.
+        note: explanation for the reader. Text between backticks is code.
         folded: whether it is shown on demand, below its title.
     """
 
@@ -118,7 +118,7 @@ class Plot(Section):
 
     Attributes:
         svg: the element.
-        label: what it shows.
+        label: label of what the plot shows.
         file: name of a PNG file of the figure beside the page.
         png: content of that file.
         images: shown one below the other.
@@ -155,7 +155,10 @@ class Card(NamedTuple):
 
 @dataclass(frozen=True)
 class Cards(Section):
-    """A section with cards; several `small` ones stand beside each other."""
+    """A section with cards.
+
+    Several `small` ones stand beside each other.
+    """
 
     cards: Sequence[Card]
     small: bool = False
@@ -163,7 +166,10 @@ class Cards(Section):
 
 @dataclass(frozen=True)
 class Text(Section):
-    """A section with a paragraph, and lines to copy; text between backticks is code."""
+    """A section with a paragraph, and lines to copy.
+
+    Text between backticks is code.
+    """
 
     text: str = ""
     code: str = ""
@@ -171,7 +177,10 @@ class Text(Section):
 
 @dataclass(frozen=True)
 class List(Section):
-    """A section with items; text between backticks is code."""
+    """A section with items.
+
+    Text between backticks is code.
+    """
 
     items: Sequence[str]
 
@@ -214,7 +223,10 @@ class Page:
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:
-    """Render a Jinja template of this package; values are escaped, an unknown name is an error."""
+    """Render a Jinja template of this package.
+
+    Values are escaped, an unknown name is an error.
+    """
     jinja = Environment(
         loader=PackageLoader(__package__),
         autoescape=True,
@@ -276,7 +288,7 @@ def marked(text: str, others: Sequence[str]) -> Markup:
 
 
 def interval(low: float, high: float, form: str = ".1f") -> str:
-    """Text of an interval, `[1.2, 3.4]`; with the form `+.1f` that of a difference."""
+    """Text of an interval, `[1.2, 3.4]`, or of a difference's with the form `+.1f`."""
     return f"[{low:{form}}, {high:{form}}]"
 
 
@@ -286,7 +298,10 @@ def p_value(p: float) -> str:
 
 
 def minus(text: str | Markup) -> str:
-    """Replace the hyphens before numbers in a text by typographic minus signs; HTML stays."""
+    """Replace the hyphens before numbers in a text by typographic minus signs.
+
+    HTML stays.
+    """
     return text if isinstance(text, Markup) else re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
 
 
@@ -308,9 +323,9 @@ def links(folder: Path, site: Site, pages: Mapping[str, tuple[str, str]]) -> lis
     """Build relative links from a page to other pages.
 
     Args:
-        folder: of the page that shows the links.
-        site: where pages are.
-        pages: by label, the catalog entry of a page and the pipeline that makes it.
+        folder: folder of the page that shows the links.
+        site: places of the pages.
+        pages: pages by label, the catalog entry of a page and the pipeline that makes it.
     """
     return [
         Link(

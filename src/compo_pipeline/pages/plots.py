@@ -45,9 +45,9 @@ def save(figure: Figure, file: str, label: str, title: str = "", note: str = "")
     Args:
         figure: drawn in the colours of `THEME`.
         file: name of the PNG file.
-        label: what the figure shows.
+        label: label of what the figure shows.
         title: heading of the section.
-        note: of the section.
+        note: note of the section.
     """
     image, buffer = io.BytesIO(), io.StringIO()
     figure.savefig(image, format="png", facecolor="white")
@@ -161,7 +161,7 @@ def scatter(
         frame: a row for each model, the baseline first.
         file: name of the PNG file.
         title: heading of the section.
-        note: of the section.
+        note: note of the section.
         joined: whether a line goes through the points.
 
     Returns:

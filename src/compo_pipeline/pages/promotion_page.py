@@ -19,7 +19,7 @@ def promotion_page(decision: Decision, site: Site) -> Page:
     """The page of a promotion or rollback.
 
     Args:
-        decision: what was decided.
+        decision: decision to show.
         site: the command that is running, and where pages are.
     """
     own = {"decided": decision.at, "champion before": str(decision.previous or "none")}

@@ -26,7 +26,7 @@ def recaptions_page(
     Args:
         recaptioning: captions, images without one, and their numbers.
         root: the folder that images are relative to.
-        dataset: its name, which also seeds the draw of the images that are shown.
+        dataset: name of the dataset, which also seeds the draw of the shown images.
         count: images drawn at random.
     """
     rows, report = recaptioning.rows, recaptioning.report

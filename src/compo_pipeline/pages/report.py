@@ -64,15 +64,15 @@ def files(
     """The page of a run, and its plots.
 
     Args:
-        comparison: of the run's models.
+        comparison: comparison of the run's models.
         cards: sections of items that are shown.
-        curves: of the training, with a `step` column.
+        curves: curves of the training, with a `step` column.
         foils: the part about foils of own captions.
-        diagnosis: of the fine-tuned model.
-        settings: of the training.
+        diagnosis: diagnosis of the fine-tuned model.
+        settings: settings of the training.
         facts: about the run, label to text.
         links: related pages.
-        site: how the run was started.
+        site: places of the pages, and the command of the run.
     """
     rows, labels, named = comparison.rows, comparison.labels, comparison.benchmarks
     heads = [f"vs {role}" for role in labels if role != FINE_TUNED]

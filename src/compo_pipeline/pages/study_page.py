@@ -1,4 +1,7 @@
-"""The page of a study: confirmation, best values and Optuna's plots; it opens offline."""
+"""The page of a study: confirmation, best values and Optuna's plots.
+
+It opens offline.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def study_page(
 
     Args:
         database: the study, with its trials.
-        study: its result: name, configured and best values.
+        study: result of the study: name, configured and best values.
         confirmation: comparison of the best values on the reported items, or why there is none.
         facts: about the run, label to text.
     """
@@ -84,7 +87,10 @@ def _confirmation(confirmation: Mapping[str, Any]) -> Section:
 
 
 def _figures(database: Study) -> Iterator[Plot]:
-    """Yield Optuna's figures; the first one has plotly.js with it, for all."""
+    """Yield Optuna's figures.
+
+    The first one has plotly.js with it, for all.
+    """
     finished = database.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len({trial.value for trial in finished}) < 2:
         return  # of equal values, no parameter is important

@@ -33,7 +33,7 @@ def suite_page(
 
     Args:
         suite: the scored models.
-        title: of the page.
+        title: title of the page.
         facts: about the run.
         cards: sections of items on which models differ from the first one.
     """

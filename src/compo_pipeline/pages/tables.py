@@ -77,7 +77,7 @@ def metrics_table(
 
     Args:
         rows: the metrics.
-        labels: of the models, by their keys in the rows.
+        labels: labels of the models, by their keys in the rows.
         differences: heads of the rows' first differences, which stand behind the values.
         further: columns behind these: skipped, chance, gained, lost, p, Holm, detectable.
         own: columns behind these, by their heads.
@@ -103,7 +103,7 @@ def headline_table(comparison: Comparison, further: Sequence[str] = ()) -> Table
     """The headline metrics of a run's models, with the differences of the fine-tuned one.
 
     Args:
-        comparison: of a run's models.
+        comparison: comparison of a run's models.
         further: columns behind the differences.
     """
     labels = comparison.labels
@@ -156,7 +156,10 @@ def overlaps_table(overlaps: Sequence[Overlap], benchmarks: Mapping[str, str]) -
 
 
 def print_table(section: Table, console: Console) -> None:
-    """Print the table of a page; where it is too wide, intervals of differences alone are shown."""
+    """Print the table of a page.
+
+    Where it is too wide, intervals of differences alone are shown.
+    """
     table = _rich_table(section, wide=True)
     options = console.options.update(width=_ANY_WIDTH)
     if console.measure(table, options=options).maximum > console.width:
@@ -190,7 +193,7 @@ def show(page: Page, *titles: str) -> None:
 
     Args:
         page: the page.
-        titles: of the sections that are shown; without any, all are that are not folded.
+        titles: titles of the sections to show. Empty shows all that are not folded.
     """
     console = terminal()
     for section in page.sections:

@@ -61,9 +61,9 @@ class VersionPair:
     """A registered version and the base model that it was fine-tuned from, both loaded.
 
     Attributes:
-        name: of the registered model, with the version's number.
-        origin: how the version was made, and from what.
-        label: of the version beside its base, such as its alias.
+        name: name of the registered model, with the version's number.
+        origin: lineage of the version.
+        label: label of the version beside its base, such as its alias.
         base: the base model.
         tuned: the version's model.
     """
@@ -121,10 +121,10 @@ def run(
         registration: name and public key of the versions.
         store: MLflow's; a relative path is below the working directory.
         base: the base model's settings.
-        evaluation: its device is used.
+        evaluation: settings of evaluation, for the device.
         benchmarks: items of these are shown as examples.
-        alias: of the version.
-        version: its number, instead of an alias.
+        alias: alias of the version.
+        version: number of the version, in place of an alias.
         host: address to listen on.
         port: port to listen on.
 
@@ -175,10 +175,10 @@ def load_pair(
     """Load a registered version and the base model that it was fine-tuned from.
 
     Args:
-        version: of the registry.
-        label: of the version beside its base.
+        version: version of the registry.
+        label: label of the version beside its base.
         base: the base's settings.
-        device: for both.
+        device: device of both models.
         signing: the configured keys.
 
     Raises:
@@ -313,7 +313,10 @@ def captions_of(text: str) -> list[str]:
 
 
 def _image(file: str | None) -> Image.Image:
-    """The uploaded image; raises an error for the user if there is none, or it cannot be used."""
+    """The uploaded image.
+
+    Raises an error for the user if there is none, or it cannot be used.
+    """
     if file is None:
         raise PlainError("Upload an image, or click on one below.")
     path = Path(file)

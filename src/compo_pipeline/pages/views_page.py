@@ -46,10 +46,10 @@ def views_page(
         views: all views of the epoch.
         root: the folder that image paths are relative to.
         made: the folder of counterfactual images, if views have any.
-        method: its name.
-        dataset: its name.
-        epoch: from 0; it and the seed seed the draw of the views that are shown.
-        seed: of the run.
+        method: name of the method.
+        dataset: name of the dataset.
+        epoch: epoch, from 0. It seeds the draw of the shown views, together with `seed`.
+        seed: seed of the run.
         count: number of views to show.
     """
     title, over = f"Views of {method} on {dataset}", "Images and texts, before training"

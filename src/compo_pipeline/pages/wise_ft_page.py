@@ -29,10 +29,10 @@ def wise_ft_page(
     """The page with the metrics of each ratio of base and fine-tuned weights.
 
     Args:
-        frame: of `wise_ft.sweep`, with `measured_on`.
+        frame: table that `wise_ft.sweep` returns, with the column `measured_on`.
         facts: about the run.
         links: related pages.
-        command: of those that do not exist yet, with NAME for the pipeline.
+        command: command that makes a missing page, with NAME for the pipeline.
     """
     reported = frame[frame.measured_on == REPORTED]
     shown = reported[reported.headline | (reported.benchmark == MEANS)]
@@ -70,7 +70,7 @@ def describe_choice(frame: pd.DataFrame) -> str:
     """A sentence on the WiSE-FT ratio chosen on the validation items, or why there is none.
 
     Args:
-        frame: of `wise_ft.sweep`, with `measured_on`.
+        frame: table that `wise_ft.sweep` returns, with the column `measured_on`.
     """
     validation, reported = (frame[frame.measured_on == one] for one in (VALIDATION, REPORTED))
     best = best_ratio(validation)
@@ -107,7 +107,7 @@ def means_by_ratio(frame: pd.DataFrame) -> pd.DataFrame:
     """Table of means in per cent: a row per WiSE-FT ratio, a column per benchmark role.
 
     Args:
-        frame: of `wise_ft.sweep`, of the reported or of the validation items.
+        frame: table that `wise_ft.sweep` returns, of the reported or of the validation items.
     """
     columns = {role: _role_means(frame, role).set_index("ratio").value for role in _AXES}
     return pd.DataFrame({role: column for role, column in columns.items() if len(column)})
@@ -119,7 +119,7 @@ def trade_off(frame: pd.DataFrame) -> list[Plot]:
     The first of these roles that was scored is plotted against the others.
 
     Args:
-        frame: of `wise_ft.sweep`, of the reported or of the validation items.
+        frame: table that `wise_ft.sweep` returns, of the reported or of the validation items.
     """
     means = means_by_ratio(frame)
     note = "Each point is a ratio, the square the base; each axis is the mean of its sets."

@@ -1,4 +1,7 @@
-"""The packages of pipelines; a node's function names the settings that it takes."""
+"""The packages of pipelines.
+
+A node's function names the settings that it takes.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ def step(
     """A node: its function's first arguments are entries of the catalog, the others are settings.
 
     Args:
-        function: what the node runs; an argument `evaluation` is the setting of this name, and
-            arguments that are only given by name keep their default.
+        function: function that the node runs. An argument `evaluation` is the setting of this name.
+            Keyword-only arguments keep their default.
         inputs: entries, in the order of the function's arguments.
         outputs: entries that the function returns.
-        name: of the node; without one, that of the function.
+        name: name of the node. By default that of the function.
         keys: settings of arguments that have another name.
     """
     named = {**_KEYS, **keys}

@@ -23,10 +23,16 @@ offline.disable_telemetry()
 
 
 class _ProjectlessGroup(click.Group):
-    """Click group of commands outside a project; unknown commands get a hint at projects."""
+    """Click group of commands outside a project.
+
+    Unknown commands get a hint at projects.
+    """
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Resolve the command that the arguments name; raise a usage error for an unknown one."""
+        """Resolve the command that the arguments name.
+
+        Raises a usage error for an unknown one.
+        """
         if self.get_command(ctx, args[0]) is None:
             raise click.UsageError(
                 f"'{args[0]}' needs a project, and {Path.cwd()} is in none: `cd` into one, or "

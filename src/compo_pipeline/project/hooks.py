@@ -64,7 +64,10 @@ class SettingsContext(KedroContext):
 
     @property
     def params(self) -> dict[str, Any]:
-        """Settings by top-level key; nodes read them as `params:data` and `params:data.root`."""
+        """Settings by top-level key.
+
+        Nodes read them as `params:data` and `params:data.root`.
+        """
         return {each.name: getattr(self.settings, each.name) for each in fields(self.settings)}
 
 
@@ -109,7 +112,10 @@ class ProjectHooks:
         self._configure_tracking(pipeline)
 
     def _lock_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
-        """Lock the run's folder if the pipeline writes into it; workers share a tuning study."""
+        """Lock the run's folder if the pipeline writes into it.
+
+        Workers share a tuning study.
+        """
         outputs, run = pipeline.all_outputs(), Path(self._settings.paths.resume).parent
         described = (catalog[entry]._describe() for entry in outputs if entry in catalog)
         name = "/".join(run.parts[-4:])  # <dataset>/<method>/<variant>/seed=<n>
@@ -126,7 +132,10 @@ class ProjectHooks:
             ) from None
 
     def _configure_tracking(self, pipeline: Pipeline) -> None:
-        """Configure MLflow if the pipeline logs into an MLflow run; importing it takes seconds."""
+        """Configure MLflow if the pipeline logs into an MLflow run.
+
+        Importing it takes seconds.
+        """
         self._run_id = None
         if ({RUN_ENTRY} | RUN_PAGES) & pipeline.datasets():
             from compo_pipeline.registry import runs as tracking

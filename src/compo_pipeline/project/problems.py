@@ -122,7 +122,7 @@ def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None
 
 
 def writer_of(entry: str) -> str | None:
-    """Name of the pipeline that writes a catalog entry; None if none does."""
+    """Name of the pipeline that writes a catalog entry, or None if none does."""
     from kedro.framework.project import pipelines
 
     # Those of the whole chain are registered first, in its order.
@@ -335,7 +335,10 @@ def _recaptions(run: Run) -> Iterator[str]:
 
 
 def _check_key(endpoint: Any, section: str, state: str) -> None:
-    """Raise an error if an endpoint has no API key; stored answers need none."""
+    """Raise an error if an endpoint has no API key.
+
+    Stored answers need none.
+    """
     from compo_pipeline.generation.chat.endpoint import api_key
 
     if not (Path(state) / "endpoint.sqlite").exists():

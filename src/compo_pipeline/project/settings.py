@@ -226,8 +226,8 @@ def settings_of(
 
     Args:
         values: nested, as in YAML.
-        command: how the run was started.
-        place: of `place_of`, for errors.
+        command: command of the run.
+        place: function that names the place of a key, for errors.
 
     Raises:
         SettingsError: an unknown key or a value that cannot be used, one line each.
@@ -272,7 +272,7 @@ def prepare(loader: OmegaConfigLoader, project: Path) -> RunSettings:
 
 
 def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
-    """Credentials of the Kedro configuration; empty without a credentials file."""
+    """Credentials of the Kedro configuration, empty without a credentials file."""
     try:
         return dict(loader["credentials"])
     except MissingConfigException:
@@ -328,7 +328,7 @@ def check_settings(
     Args:
         parameters: the project's.
         pipeline: the one that is about to run.
-        place: of `place_of`, for errors.
+        place: function that names the place of a key, for errors.
 
     Raises:
         SettingsError: a value cannot be used; names its YAML key.

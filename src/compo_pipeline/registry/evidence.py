@@ -51,7 +51,7 @@ class Evidence:
         base: fingerprint of the weights of its base.
         scored: a fingerprint of each benchmark's scores.
         titles: labels of the benchmarks whose files are not the official ones.
-        overlaps: of the benchmarks with the training data.
+        overlaps: overlaps of the benchmarks with the training data.
         selecting: benchmarks whose items select weights or settings, and the YAML key by which they
             do; a version that was scored on such items is never promoted.
     """
@@ -97,9 +97,9 @@ def write_evidence(
 
     Args:
         export: the folder.
-        evidence: what was measured.
-        scores: of the version and of its base, by role (fine_tuned, base).
-        items: that were scored.
+        evidence: evidence to write.
+        scores: scores of the version and of its base, by role (fine_tuned, base).
+        items: items that were scored.
     """
     folder = export / EVIDENCE_FOLDER
     folder.mkdir(exist_ok=True)

@@ -77,7 +77,7 @@ class Check:
 
     @property
     def waived(self) -> Role | None:
-        """The benchmark role (such as retrieval) that is missing but waived; None if none is."""
+        """The benchmark role (such as retrieval) that is missing but waived, or None if none is."""
         return self.absent if self.passed else None
 
 
@@ -90,15 +90,17 @@ def judge(
     slices: ItemSlices = MappingProxyType({}),
     waive: Collection[Role] = (),
 ) -> tuple[Check, ...]:
-    """Check a challenger's scores against its opponent's by the gate's rules; returns every check.
+    """Check a challenger's scores against its opponent's by the gate's rules.
+
+    Returns every check.
 
     Args:
-        challenger: its scores, of one model.
+        challenger: scores of the challenger.
         opponent: the champion's or the base's, of the same items.
         overlaps: measured contamination of the subtasks by the challenger's training data.
         gate: the rules.
-        titles: of benchmarks that are not the official ones.
-        slices: of the items, for rules that name some.
+        titles: titles of benchmarks whose files are not the official ones.
+        slices: slices of the items, for rules that name some.
         waive: roles of which nothing needs to be scored.
     """
     tables = {
@@ -171,7 +173,10 @@ def _role_checks(name: str, rule: GateRule, found: RoleRows, gate: Gate) -> Iter
 
 
 def _absent_role_check(name: str, role: Role, waive: Collection[Role], absent: Set[Role]) -> Check:
-    """The check of a rule whose benchmark role has no scores; it passes only if waived."""
+    """The check of a rule whose benchmark role has no scores.
+
+    It passes only if waived.
+    """
     subject = ROLE_LABELS[role]
     if role in waive:
         finding = "no set of it was scored, which promotion.waive allows"
@@ -186,7 +191,10 @@ def _absent_role_check(name: str, role: Role, waive: Collection[Role], absent: S
 
 
 def _metric_checks(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
-    """Yield the checks of a rule whose pattern matches metrics; matching none is a failed check."""
+    """Yield the checks of a rule whose pattern matches metrics.
+
+    Matching none is a failed check.
+    """
     assert rule.figure is not None
     matched = [
         row
@@ -239,7 +247,7 @@ def _no_fall_check(name: str, row: Row, sets: int, gate: Gate) -> Check:
 
 
 def _unfit_check(name: str, row: Row, gate: Gate) -> Check | None:
-    """The failed check of a metric with too few items, too many skipped or NaN; None if usable."""
+    """The failed check of a metric with too few items, too many skipped or NaN, or None."""
     subject, numbers = _metric_label(row), _compared_metric(row)
     # Of few images the interval of a mean is only approximate.
     if min(row.items, row.images) < gate.items:

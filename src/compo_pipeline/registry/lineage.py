@@ -50,8 +50,8 @@ class Lineage:
         version: number of the version, which a registry gives once and counts upwards.
         run_id: the run that the version was registered from.
         data_hash: fingerprint of the training data; None if unknown.
-        base_fingerprint: of the weights that training started from; None if unknown.
-        fingerprint: of the version's weights.
+        base_fingerprint: fingerprint of the weights that training started from. None if unknown.
+        fingerprint: fingerprint of the version's weights.
         files: digest of all other files, by `files_digest`.
     """
 
@@ -102,7 +102,9 @@ def files_digest(digests: Mapping[str, str]) -> str:
 
 
 def write_lineage(version: ModelVersion, folder: Path, keys: SigningSettings) -> list[Path]:
-    """Write a version's lineage with file digests and, with keys, its signature; returns the files.
+    """Write a version's lineage with file digests and, with keys, its signature.
+
+    Returns the files.
 
     Raises:
         SettingsError: the private key cannot be used.
@@ -156,7 +158,7 @@ def check_lineage(
 
 
 def read_public_key(signing: SigningSettings) -> ec.EllipticCurvePublicKey | None:
-    """The key that verifies; None if none is configured.
+    """The key that verifies, or None if none is configured.
 
     Raises:
         SettingsError: it cannot be used.

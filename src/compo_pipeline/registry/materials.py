@@ -96,7 +96,7 @@ def _model_name(chosen: str, settings: Any) -> str:
 
 
 def _plugin_licence(group: str, name: str) -> str | None:
-    """Licence of the installed package that provides an entry point; None if no package does."""
+    """Licence of the installed package that provides an entry point, or None if no package does."""
     points = entry_points(group=group, name=name)
     return next((_licence_of(one.dist.name) for one in points if one.dist is not None), None)
 

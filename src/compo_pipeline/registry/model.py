@@ -119,13 +119,13 @@ class RequestLimits:
     """Size limits of one request.
 
     Attributes:
-        rows: of the table.
-        texts: of the parameters (labels times templates).
-        characters: of all texts together.
+        rows: most rows of the table.
+        texts: most texts of the parameters (labels times templates).
+        characters: most characters of all texts together.
         answer: bytes of the output in JSON, without parts of constant size per row.
-        bytes: of one encoded image.
-        pixels: of one image, by its header.
-        seconds: of computing; looked at between images, and between batches.
+        bytes: most bytes of one encoded image.
+        pixels: most pixels of one image, by its header.
+        seconds: most seconds of computing, checked between images and between batches.
         root: the only folder for images (COMPO_CLIP_IMAGE_ROOT).
     """
 
@@ -145,7 +145,7 @@ class Answered:
 
     Attributes:
         output: a row for each row of the table.
-        task: of the request.
+        task: task of the request.
         images: embeddings of the column image [n, D]; None if it was not read.
         texts: embeddings of the candidates [K, D] or, without candidates, of the column text
             [n, D]; None if no text was read. A label's is the normalised mean over the templates.
@@ -206,11 +206,16 @@ class ImageTextModel(PythonModel):
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """The output table of `answer`; MLflow calls this method."""
+        """The output table of `answer`.
+
+        MLflow calls this method.
+        """
         return self.answer(model_input, params).output
 
     def answer(self, table: pd.DataFrame, params: dict[str, Any] | None = None) -> Answered:
-        """Answer a request's table row by row; equal images and equal texts are encoded once.
+        """Answer a request's table row by row.
+
+        Equal images and equal texts are encoded once.
 
         Raises:
             InvalidRequest: names the row or parameter, the value and what is expected.
@@ -327,7 +332,10 @@ class ImageTextModel(PythonModel):
         return self._encode(values, lambda chunk: self._pixels(chunk, first), "image")
 
     def _pixels(self, images: list[str], rows: Mapping[str, int]) -> torch.Tensor:
-        """The decoded and preprocessed images [n, 3, H, W]; an error names the table's row."""
+        """The decoded and preprocessed images [n, 3, H, W].
+
+        An error names the table's row.
+        """
         pixels = []
         for image in images:
             with self.decoding, _naming(image, rows[image]):
@@ -366,7 +374,9 @@ class ImageTextModel(PythonModel):
             )
 
     def tokens(self, texts: list[str]) -> torch.Tensor:
-        """Token ids [K, T] of texts, padded; refuses very long words.
+        """Token ids [K, T] of texts, padded.
+
+        Refuses very long words.
 
         Raises:
             InvalidRequest: a word is too long.
@@ -390,7 +400,10 @@ class ImageTextModel(PythonModel):
     def _encode(
         self, items: Sequence[str], prepare: Callable[[list[str]], torch.Tensor], tower: str
     ) -> Vectors:
-        """Normalised embeddings [n, D] of images or texts; equal inputs are encoded once."""
+        """Normalised embeddings [n, D] of images or texts.
+
+        Equal inputs are encoded once.
+        """
         places, distinct = pd.factorize(np.array(items, dtype=object))
         parts = []
         for start in range(0, len(distinct), CHUNK):
@@ -454,7 +467,9 @@ def row_bytes(request: Mapping[str, Any]) -> int:
 
 
 def column(table: pd.DataFrame, name: str) -> list[str]:
-    """The values of a table's column as a list; refuses a missing column and values without text.
+    """The values of a table's column as a list.
+
+    Refuses a missing column and values without text.
 
     Raises:
         InvalidRequest: it is missing, or a value is empty or of another type; names the row.
@@ -510,7 +525,9 @@ def read_image(value: str, limits: RequestLimits) -> Image.Image:
 
 
 def open_image(content: bytes, limits: RequestLimits) -> Image.Image:
-    """Open an image's bytes and read its header alone; its pixels are not decoded.
+    """Open an image's bytes and read its header alone.
+
+    Its pixels are not decoded.
 
     Raises:
         InvalidRequest: it is too large.
@@ -552,7 +569,10 @@ def image_bytes(value: str, limits: RequestLimits) -> bytes:
 
 
 def _below(root: Path | None, value: str) -> Path | None:
-    """Resolved path of a readable file below the root, or None; links must not lead outside."""
+    """Resolved path of a readable file below the root, or None.
+
+    Links must not lead outside.
+    """
     if root is None or len(value) > MAX_PATH:
         return None
     try:

@@ -41,7 +41,10 @@ log = logging.getLogger(__name__)
 
 
 class PromotionError(PlainError, RuntimeError):
-    """Exception: promotion or rollback moved no alias; the message gives the reason."""
+    """Exception: promotion or rollback moved no alias.
+
+    The message gives the reason.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +54,14 @@ class Decision:
     Attributes:
         name: the registered model.
         version: the version that was judged or rolled back.
-        outcome: of a dry run, the outcome without it.
+        outcome: outcome. A dry run has the outcome that it would have had otherwise.
         reason: one sentence.
         previous: the champion before the decision, None if there was none.
-        opponent: what the version was compared with.
+        opponent: version or base that the version was compared with.
         gate: the gate's fingerprint, empty without a gate.
         at: time, ISO 8601 in UTC.
         dry_run: whether the registry was left unchanged.
-        checks: of the gate.
+        checks: checks of the gate.
     """
 
     name: str
@@ -88,7 +91,10 @@ class Decision:
         return f"{dry}{self.name} version {self.version}: {self.outcome}. {self.reason}"
 
     def tags(self) -> dict[str, str]:
-        """The decision as tags of the MLflow version; tags about checks only after a gate."""
+        """The decision as tags of the MLflow version.
+
+        Only a gate gives tags about checks.
+        """
         tags = {
             OUTCOME: self.outcome,
             f"{DECISION_TAG}reason": self.reason,
@@ -115,7 +121,7 @@ def promote(
 
     Args:
         name: the registered model.
-        alias: of the challenger.
+        alias: alias of the challenger.
         settings: gate, dry run.
         signing: the configured keys.
 
@@ -276,7 +282,7 @@ def _judge(
     Args:
         challenger: the version that may become champion.
         champion: the version that is champion; None compares with the challenger's base.
-        alias: of the challenger, for the command in an error.
+        alias: alias of the challenger, for the command in an error.
         settings: the gate, and what it waives.
         signing: the configured keys.
 

@@ -66,8 +66,8 @@ class Reference:
     Attributes:
         images: embeddings [n, D], of length 1.
         texts: embeddings [n, D], of length 1.
-        tokens: of each caption [n].
-        words: of each caption [n].
+        tokens: numbers of tokens of each caption [n].
+        words: numbers of words of each caption [n].
         unknown_words: words of each caption that no training caption has [n].
         counts: number of each word in the training captions; rare ones together as the empty word.
     """
@@ -92,10 +92,10 @@ def write_reference(
 
     Args:
         export: the folder.
-        loaded: its model.
+        loaded: model of the version.
         captions: the valid ones of all splits.
         root: folder of their images.
-        rows: of the sample, at most.
+        rows: largest number of rows of the sample.
         settings: batches, precision.
     """
     table = Table.of(captions, Caption)
@@ -177,7 +177,7 @@ def unknown_words(text: str, known: Collection[str]) -> int:
 
 
 def read_words(export: Path) -> frozenset[str] | None:
-    """The set of words of the training captions in an exported folder; None if it is not stored.
+    """The set of words of the training captions in an exported folder, or None if it is not stored.
 
     Raises:
         ValueError: the table cannot be read; names the file.

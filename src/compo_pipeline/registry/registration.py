@@ -92,7 +92,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A registered model version; the field `fresh` says whether this call created it."""
+    """A registered model version.
+
+    The field `fresh` says whether this call created it.
+    """
 
     name: str
     version: int
@@ -115,11 +118,11 @@ def export_with_card(
     """Export a checkpoint into the folder to register: weights, provenance, probes, model card.
 
     Args:
-        checkpoint: of a run.
-        folder: of the export.
-        run: that trained the checkpoint: `run_id`, method, variant and seed, and what is said of
+        checkpoint: checkpoint of a run.
+        folder: folder of the export.
+        run: run that trained the checkpoint: `run_id`, method, variant and seed, and the note on
             its `rows`.
-        manifest: of the data (`data_hash`, `count`).
+        manifest: manifest of the data (`data_hash`, `count`).
         materials: models and data sets that the checkpoint was made from, for the card.
         comparison: result of the run's evaluation.
         settings: name, precision and licences.
@@ -157,10 +160,10 @@ def write_measured(
     """Write what was measured of an exported model into its folder: evidence, reference sample.
 
     Args:
-        folder: of the export.
-        comparison: of the model with its base.
-        scores: of both.
-        items: that were scored.
+        folder: folder of the export.
+        comparison: comparison of the model with its base.
+        scores: scores of the model and of its base.
+        items: items that were scored.
         captions: the valid ones of all splits.
         root: folder of their images.
         evaluation: device and batches for the reference sample.
@@ -184,12 +187,12 @@ def write_card(
     """Write the model card of an exported folder, with a header that Hugging Face's hub reads.
 
     Args:
-        folder: of the export; its record holds the training's settings.
+        folder: folder of the export. Its record holds the training's settings.
         settings: name and licence.
-        manifest: of the data.
-        materials: of the version, for its table of licences.
+        manifest: manifest of the data.
+        materials: materials of the version, for its table of licences.
         comparison: result of the run's evaluation.
-        run_id: of the run.
+        run_id: id of the run.
         waive: roles without which the version may pass its gate (`promotion.waive`).
     """
     record = read_record(folder)
@@ -273,7 +276,7 @@ def register(
     Args:
         folder: written by `export_with_card`, with its evidence.
         run: the one that trained it.
-        manifest: of the data (`data_hash`).
+        manifest: manifest of the data (`data_hash`).
         comparison: result of the run's evaluation; the model's figures are linked to it.
         root: folder of the data.
         settings: name, alias and keys.
@@ -341,7 +344,7 @@ def sign(made: ModelVersion, files: Path, keys: SigningSettings) -> list[Path]:
 
 
 def _latest_of_model(client: Any, name: str, tags: Mapping[str, str]) -> ModelVersion | None:
-    """The latest version of the same checkpoint in the same precision; None if there is none."""
+    """The latest version of the same checkpoint in the same precision, or None if there is none."""
     same = " AND ".join(f"tags.{tag} = '{tags[tag]}'" for tag in _SAME_MODEL)
     found = client.search_model_versions(f"name = '{name}' AND {same}")
     return max(found, key=lambda each: int(each.version), default=None)

@@ -33,7 +33,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """Logger of one MLflow run; resumed runs and values that are too long raise no error.
+    """Logger of one MLflow run.
+
+    Resumed runs and values that are too long raise no error.
 
     Passwords in tags and parameters are masked.
     """
@@ -41,7 +43,10 @@ class RunLog:
     run_id: str
 
     def tags(self, tags: Mapping[str, str]) -> None:
-        """Set tags of the MLflow run; an earlier value is replaced."""
+        """Set tags of the MLflow run.
+
+        An earlier value is replaced.
+        """
         for name, value in tags.items():
             mlflow.MlflowClient().set_tag(self.run_id, name, masked(value))
 
@@ -86,7 +91,10 @@ class RunLog:
         self._log_points(_curve_points(rows, prefix))
 
     def missing_curves(self, rows: Iterable[Mapping[str, float]], prefix: str) -> None:
-        """Log the points of metric curves that the run lacks; takes the same rows as `curves`."""
+        """Log the points of metric curves that the run lacks.
+
+        It takes the same rows as `curves`.
+        """
         points = list(_curve_points(rows, prefix))
         logged = {
             (name, metric.step)
@@ -116,9 +124,9 @@ class RunLog:
         """Log a dataset that the run has read, as one of MLflow's dataset inputs.
 
         Args:
-            name: of the dataset.
+            name: name of the dataset.
             digest: hash of its content.
-            root: its folder, if any.
+            root: folder of the dataset, if any.
             context: `training` or `evaluation`.
         """
         source = json.dumps({} if root is None else {"uri": root})
@@ -139,7 +147,9 @@ class RunLog:
 
 
 class LiveCurves:
-    """Logs training curves while training runs; training goes on if the store does not answer.
+    """Logs training curves while training runs.
+
+    Training goes on if the store does not answer.
 
     Who adds points stores them too, so none is lost: `RunLog.missing_curves` logs at the end what a
     run lacks.

@@ -62,7 +62,9 @@ log = logging.getLogger(__name__)
 
 
 def configure(settings: TrackingSettings, project_path: Path) -> None:
-    """Set MLflow's store and experiment for this process; a missing experiment is created.
+    """Set MLflow's store and experiment for this process.
+
+    A missing experiment is created.
 
     Artefacts of a database in a file are stored beside it; a server configures its own place.
 
@@ -148,7 +150,7 @@ def _relocate(file: Path) -> None:
 
 
 def local_file(uri: str) -> Path | None:
-    """Path of the database file of an MLflow store; None if the store is a server."""
+    """Path of the database file of an MLflow store, or None if the store is a server."""
     path = uri.partition("?")[0].removeprefix(_SQLITE)
     return Path(path) if uri.startswith(_SQLITE) and path else None
 
@@ -189,7 +191,7 @@ def registered_model(name: str, key: str = "registration.name") -> RegisteredMod
     """The model with a name in the configured MLflow registry.
 
     Args:
-        name: of the model.
+        name: name of the model.
         key: the setting or option that names it, for errors.
 
     Raises:
@@ -222,7 +224,9 @@ def store_errors() -> Iterator[None]:
 
 
 def open_run(name: str, tags: Mapping[str, str]) -> str:
-    """Create a run in the configured MLflow experiment and return its id; `adopt` logs into it.
+    """Create a run in the configured MLflow experiment and return its id.
+
+    `adopt` logs into it.
 
     The tags `git_commit` and `git_dirty` describe the repository of the working directory.
     """
@@ -242,13 +246,15 @@ def open_run(name: str, tags: Mapping[str, str]) -> str:
 
 @contextmanager
 def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
-    """Context manager: an MLflow run goes on, and ends anew; an error marks it as failed.
+    """Context manager in which an MLflow run continues.
+
+    An error marks the run as failed.
 
     A finished run keeps its end, so that its duration is that of the training. If the store does
     not know the id, the run that replaces it has another one.
 
     Args:
-        run_id: of the run.
+        run_id: id of the run.
         adopted_later: whether a later step adopts and ends it too: a store that does not answer at
             the end is only logged.
 
@@ -302,7 +308,7 @@ def charts(run_id: str) -> list[str]:
 
 
 def child_run(run_id: str, name: str) -> str:
-    """Id of the child of an MLflow run whose tag `role` is a given name; created if missing.
+    """Id of the child of an MLflow run with a given tag `role`, created if missing.
 
     It has the parent's tags, the parent's name as a prefix, and the tag `role`.
     """
@@ -325,13 +331,15 @@ def child_run(run_id: str, name: str) -> str:
 def log_figures(
     name: str, tags: Mapping[str, str], figures: Mapping[str, Any], page: Mapping[str, str | bytes]
 ) -> str:
-    """Log metrics and their page as one MLflow run; equal metrics are logged once.
+    """Log metrics and their page as one MLflow run.
+
+    Equal metrics are logged once.
 
     Args:
-        name: of the run.
-        tags: of the run.
+        name: name of the run.
+        tags: tags of the run.
         figures: nested mappings, as `RunLog.metrics` gets them.
-        page: its files.
+        page: files of the page.
 
     Returns:
         The run's id.
@@ -351,7 +359,10 @@ def log_figures(
 
 
 def mark_failed(run_id: str, error: Exception) -> None:
-    """Mark an ended MLflow run as failed; a store that does not answer is only logged."""
+    """Mark an ended MLflow run as failed.
+
+    A store that does not answer is only logged.
+    """
     try:
         with store_errors():
             if find(run_id) is not None:
@@ -363,7 +374,7 @@ def mark_failed(run_id: str, error: Exception) -> None:
 
 
 def find(run_id: str) -> Run | None:
-    """The MLflow run with an id; None if it is unknown or deleted."""
+    """The MLflow run with an id, or None if it is unknown or deleted."""
     try:
         run = mlflow.MlflowClient().get_run(run_id)
     except MlflowException as error:

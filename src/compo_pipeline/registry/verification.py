@@ -50,7 +50,10 @@ _Read = TypeVar("_Read")
 
 
 class VersionError(PlainError, ValueError):
-    """Exception: a version's files are not those that were registered; names version and file."""
+    """Exception: a version's files are not those that were registered.
+
+    It names version and file.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,8 @@ class VerifiedFiles:
     Attributes:
         folder: MLflow's model folder, with MLmodel.
         export: the open_clip folder in it.
-        lineage: which version it is, and what it was made from.
-        evidence: what was measured of it.
+        lineage: origin of the version.
+        evidence: evidence of the version.
     """
 
     folder: Path
@@ -88,14 +91,16 @@ class VerifiedFiles:
 
 
 def verified(version: ModelVersion, folder: Path, signing: SigningSettings) -> VerifiedFiles:
-    """Download a version's files and check them against the registry; loads no model.
+    """Download a version's files and check them against the registry.
+
+    It loads no model.
 
     Checks the signature, if a key is configured, that there is no code and no pickle, and the
     lineage and the digests of all files against the registry.
 
     Args:
-        version: of the registry.
-        folder: of the copy, empty or missing.
+        version: version of the registry.
+        folder: folder of the copy, empty or missing.
         signing: the configured keys, if any.
 
     Raises:
@@ -112,7 +117,7 @@ def verified(version: ModelVersion, folder: Path, signing: SigningSettings) -> V
 
 
 def download(uri: str, folder: Path) -> Path:
-    """Download MLflow's model folder at a URI, without Python's bytecode; returns its copy."""
+    """Download MLflow's model folder at a URI, without Python's bytecode, and return its copy."""
     folder.mkdir(parents=True, exist_ok=True)
     files = Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(folder)))
     # Python writes it where MLflow runs a version from a store that is a folder.
@@ -189,7 +194,10 @@ def load_model(
 def open_models(
     models: Mapping[str, ModelSettings], device: str, signing: SigningSettings
 ) -> dict[str, Callable[[], LoadedModel]]:
-    """Functions that load models, by name; `device` is that of `evaluation.device`."""
+    """Functions that load models, by name.
+
+    `device` is that of `evaluation.device`.
+    """
     place = choose_device(device, key="evaluation.device")
     return {name: partial(load_model, each, place, signing) for name, each in models.items()}
 
@@ -198,9 +206,9 @@ def load_base(lineage: Lineage, base: ModelSettings, device: str) -> LoadedModel
     """Load a base model and check that the version was fine-tuned from it.
 
     Args:
-        lineage: of the version.
+        lineage: lineage of the version.
         base: the base's settings.
-        device: where the weights go.
+        device: device where the weights go.
 
     Raises:
         SettingsError: `model` names another one.

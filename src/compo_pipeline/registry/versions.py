@@ -57,9 +57,9 @@ def find(name: str, alias: str, number: int | None = None, key: str | None = Non
     """Find a version of a registered model by its number or, without one, by its alias.
 
     Args:
-        name: of the model.
-        alias: of the version.
-        number: its number; None for the alias.
+        name: name of the model.
+        alias: alias of the version.
+        number: number of the version. None for the alias.
         key: the setting that names it, for errors; None is the option `--version` or `--alias`.
 
     Raises:

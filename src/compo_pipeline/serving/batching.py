@@ -46,7 +46,7 @@ class Batcher:
             encoder: computes a batch.
             most: inputs of a batch.
             observe: is called with the size of each batch.
-            thread: that computes, one alone; encoders may share it. None starts one.
+            thread: thread that computes. Encoders may share it. None starts one.
         """
         self._encoder, self._most, self._observe = encoder, most, observe
         self._waiting: deque[_PendingInputs] = deque()
@@ -81,7 +81,7 @@ class Batcher:
             self._compute(batch)
 
     def _compute(self, batch: list[_PendingInputs]) -> None:
-        """Encode the inputs of several requests together; if that fails, each request's alone."""
+        """Encode the inputs of several requests together, or each request's alone if that fails."""
         inputs = [waiting.inputs for waiting in batch]
         try:
             vectors = self._encoder(torch.cat(inputs))

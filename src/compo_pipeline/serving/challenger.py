@@ -47,7 +47,7 @@ class Shadow:
         Args:
             deployment: the champion; its metrics get what became of the requests.
             loaded: the challenger.
-            served: its name, version and fingerprint.
+            served: served version: name, version and fingerprint.
             share: share of the requests that it is asked, by their ids.
         """
         self._deployment, self._share = deployment, share
@@ -127,7 +127,7 @@ def shadow_of(
         share: share of the requests that it is asked besides.
         deployment: the model that answers.
         registration: name and public key of the versions.
-        device: where its model goes.
+        device: device where its model goes.
 
     Raises:
         SettingsError: there is no such version, or it has the weights of the one that answers

@@ -39,8 +39,8 @@ class Deployment:
     A request reads `current` once, and ends on what it has read.
 
     Attributes:
-        settings: of the server.
-        metrics: of the server.
+        settings: settings of the server.
+        metrics: metrics of the server.
     """
 
     def __init__(
@@ -51,13 +51,15 @@ class Deployment:
         words: frozenset[str] | None = None,
         threads: int = 1,
     ) -> None:
-        """Answer with a loaded model; the settings hold for all that follow it.
+        """Answer with a loaded model.
+
+        The settings hold for all that follow it.
 
         Args:
             loaded: the model.
-            served: its name, version and fingerprint.
-            settings: of the server.
-            words: of its training captions; None if they are not known.
+            served: served version: name, version and fingerprint.
+            settings: settings of the server.
+            words: words of its training captions. None if they are not known.
             threads: torch's, for a forward pass.
         """
         self.settings = settings
@@ -75,7 +77,10 @@ class Deployment:
     def swap(
         self, loaded: LoadedModel, served: Served, words: frozenset[str] | None = None
     ) -> None:
-        """Answer later requests with another model; `words` are its training captions' words."""
+        """Answer later requests with another model.
+
+        `words` are its training captions' words.
+        """
         self.current = Deployed(self.batched(loaded), served, words)
         self.metrics.serve(served)
 
@@ -129,10 +134,11 @@ class Follower:
         Args:
             deployment: the model that answers.
             signing: the configured keys.
-            name: of the registered model.
-            alias: of the version that is followed.
-            device: where its models go.
-            challenger: what the alias is of; None is the model that answers.
+            name: name of the registered model.
+            alias: alias of the version that is followed.
+            device: device where its models go.
+            challenger: shadow whose alias is followed. None follows the alias of the model that
+                answers.
         """
         self._reloads = deployment.metrics.reloads
         self._signing, self._device, self._name, self._alias = signing, device, name, alias
@@ -141,7 +147,10 @@ class Follower:
         self._refused, self._next = 0, 0.0  # a version, and when it is tried again
 
     def look(self) -> None:
-        """Load the version that the alias names, unless it is served; errors are only logged."""
+        """Load the version that the alias names, unless it is served.
+
+        Errors are only logged.
+        """
         version, current = None, self._followed.current.served
         try:
             found = versions.find(self._name, self._alias, None)
@@ -175,7 +184,7 @@ def load_version(
     Args:
         found: the version.
         signing: the configured keys.
-        device: where the model goes.
+        device: device where the model goes.
 
     Raises:
         VersionError: its files are not those that were registered.

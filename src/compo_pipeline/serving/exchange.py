@@ -42,12 +42,12 @@ class Exchange:
     """A request to `/invocations` with its answer, status and duration.
 
     Attributes:
-        id: of the request, as in the log.
-        deployed: which model answered.
-        status: of the response.
-        seconds: from the request's header to the response.
+        id: id of the request, as in the log.
+        deployed: model that answered.
+        status: status of the response.
+        seconds: seconds from the request's header to the response.
         table: the columns image and text; None if the body cannot be read as a table.
-        params: of the request.
+        params: parameters of the request.
         answered: the answer; None if there is none.
         refusal: why there is none.
         time: when it was answered.
@@ -70,7 +70,7 @@ class Exchange:
 
     @property
     def task(self) -> str:
-        """Name of the task that was answered (such as `rank`); `none` without an answer."""
+        """Name of the task that was answered (such as `rank`), or `none` without an answer."""
         return "none" if self.answered is None else self.answered.task
 
     @property

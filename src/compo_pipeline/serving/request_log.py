@@ -48,7 +48,9 @@ log = logging.getLogger(__name__)
 
 
 class RequestLog:
-    """Writes answered requests to Parquet files in a thread; called with each exchange.
+    """Writer of answered requests to Parquet files, in a thread.
+
+    It is called with each exchange.
 
     Attributes:
         server: id of this process in the names of its files.
@@ -84,7 +86,7 @@ class RequestLog:
         self.close = self._worker.close
 
     def __call__(self, exchange: Exchange) -> None:
-        """Put an answered request into the queue; a sample of the requests, by their ids."""
+        """Put an answered request into the queue, if its id belongs to the sample."""
         answered = exchange.answered
         if exchange.status != 200 or answered is None or not len(answered.output):
             return
@@ -210,7 +212,7 @@ def _columns(exchange: Exchange, content: Sequence[str]) -> Iterator[tuple[str, 
 def _image_columns(
     model: ImageTextModel, cells: Sequence[str], with_bytes: bool
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield name and values of each log column about images; null for a missing file."""
+    """Yield name and values of each log column about images, or null for a missing file."""
     names = ("image_hash", "width", "height", "bytes", "image_bytes")
     found = {cell: _image_values(model, cell) for cell in dict.fromkeys(cells)}
     for name, values in zip(names, zip(*(found[cell] for cell in cells), strict=True), strict=True):
@@ -219,7 +221,7 @@ def _image_columns(
 
 
 def _image_values(model: ImageTextModel, cell: str) -> tuple[Any, ...]:
-    """Hash, width, height, bytes and content of an image; all None if it cannot be read."""
+    """Hash, width, height, bytes and content of an image, or all None if it cannot be read."""
     try:
         content = image_bytes(cell, model.limits)
         header = open_image(content, model.limits)

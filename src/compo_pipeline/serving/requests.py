@@ -73,8 +73,8 @@ def write_requests(path: Path, rows: pa.Table) -> None:
     """Write rows as a Parquet file of the request log, atomically.
 
     Args:
-        path: of the file, below `hour_folder`.
-        rows: with the columns of `REQUESTS`.
+        path: path of the file, below `hour_folder`.
+        rows: rows with the columns of `REQUESTS`.
     """
     texts = [name for name in REQUESTS.names if pa.types.is_string(REQUESTS.field(name).type)]
     write_parquet(path, [rows.cast(REQUESTS)], REQUESTS, compression="zstd", use_dictionary=texts)

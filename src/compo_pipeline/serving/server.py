@@ -75,10 +75,10 @@ def run(
         store: MLflow's; a relative path is below the working directory.
         model: `models:/<name>@<alias>`, `models:/<name>/<version>` or the folder of an exported
             model; None is the model of the setting `registration.name`.
-        alias: of the version; None is the champion.
-        version: its number, instead of an alias.
+        alias: alias of the version. None is the champion.
+        version: number of the version, in place of an alias.
         host: address to listen on.
-        port: likewise.
+        port: port to listen on.
         shadow: alias or number of a challenger that is asked besides.
         share: share of the requests that it is asked.
 
@@ -160,7 +160,7 @@ def build(
         observers: are called, in a thread, with every exchange once its response is sent; what one
             raises is logged.
         followers: look every `serving.reload_seconds` for another version, one after the other.
-        shadow: for `/shadow`; it is one of the observers.
+        shadow: observer that answers `/shadow`.
         at_end: are called, in a thread, when the server ends and all requests are answered; after
             SIGTERM nothing else is.
     """
@@ -207,13 +207,16 @@ class Invocations:
     """The endpoint `/invocations`: each request is read, answered in a thread, and handed on."""
 
     def __init__(self, deployment: Deployment, observers: Sequence[Observer]) -> None:
-        """Start the threads' pool; `observers` are called with every exchange."""
+        """Start the threads' pool.
+
+        `observers` are called with every exchange.
+        """
         self._deployment, self._observers = deployment, observers
         self._settings, self._metrics = deployment.settings, deployment.metrics
         self._pool = ThreadPoolExecutor(_THREADS, initializer=use_one_core)
 
     async def respond(self, request: Request) -> Response:
-        """Answer a request, or say why not; count and log it, and call the observers."""
+        """Answer a request or say why not, then count and log it and call the observers."""
         from starlette.background import BackgroundTask
         from starlette.responses import JSONResponse, Response
 
@@ -258,7 +261,9 @@ class Invocations:
 
 
 async def _read_body(request: Request, limit: int) -> bytes:
-    """Read a request's body; a body over the limit is read to its end and refused.
+    """Read a request's body.
+
+    A body over the limit is read to its end and refused.
 
     A client that still writes when its connection is closed does not see the answer.
     """

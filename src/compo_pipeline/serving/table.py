@@ -67,7 +67,10 @@ class Refusal(Exception):
     """Error for a request that gets no answer: HTTP status, reason, and MLflow's error code."""
 
     def __init__(self, status: int, reason: str, code: str = "BAD_REQUEST") -> None:
-        """Create the error; of the reason, which may quote the request, one line is kept."""
+        """Create the error.
+
+        The reason may quote the request, so only one line of it is kept.
+        """
         line = " ".join(reason[: 2 * _REASON].split())
         super().__init__("".join(filter(str.isprintable, line))[:_REASON])
         self.status, self.code = status, code
@@ -81,8 +84,8 @@ def read_table(
     MLflow's own reading takes minutes, and gigabytes, for a megabyte of column names.
 
     Args:
-        body: of the request.
-        content_type: of its header.
+        body: body of the request.
+        content_type: content type in the request's header.
         most: rows that it may have.
 
     Raises:

@@ -46,7 +46,10 @@ class Worker:
         self._thread.start()
 
     def put(self, exchange: Exchange) -> bool:
-        """Have an answered exchange worked off, without the table of its output; False if full."""
+        """Queue an answered exchange without the table of its output.
+
+        Returns False if the queue is full.
+        """
         assert exchange.answered is not None
         output = exchange.answered.output
         exchange.answered = replace(exchange.answered, output=output[[]])

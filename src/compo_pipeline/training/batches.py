@@ -37,7 +37,9 @@ log = logging.getLogger(__name__)
 def deal(
     images: NDArray[np.int32], batch_size: int, seed: int, epoch: int
 ) -> tuple[NDArray[np.int32], int]:
-    """Deal the rows of one epoch into full batches; the remaining rows are left out.
+    """Deal the rows of one epoch into full batches.
+
+    The remaining rows are left out.
 
     A batch holds an image at most once where the data allow: a second row of an image moves to
     the next batch, and an image with as many rows as there are batches left comes into each.
@@ -45,7 +47,7 @@ def deal(
     Args:
         images: number of each row's image [n].
         batch_size: rows a batch, at most the number of rows.
-        seed: of the order, with the epoch.
+        seed: seed of the order, with the epoch.
         epoch: number of the epoch.
 
     Returns:
@@ -112,7 +114,7 @@ class Batches(Picklable, Dataset[Collated]):
         preprocessor: turns images and texts into tensors.
         batch_size: rows a step; smaller, with a warning, where there are fewer rows.
         epochs: passes over the rows.
-        seed: of the order.
+        seed: seed of the order.
         max_steps: ends the run early.
         group: the batch is a multiple of so many rows.
         curriculum: rows that train first, alone.
@@ -175,7 +177,7 @@ class Batches(Picklable, Dataset[Collated]):
         return self.steps
 
     def _deal_epoch(self, epoch: int) -> _DealtEpoch:
-        """Deal an epoch's rows into batches; in the curriculum's epochs its rows alone."""
+        """Deal an epoch's rows into batches, in the curriculum's epochs only its own rows."""
         anchors = self.views.epoch(epoch).column("sample_id")
         captions = self.captions.places("sample_id", anchors)
         rows = np.arange(len(captions), dtype=np.int32)
@@ -229,7 +231,7 @@ class Batches(Picklable, Dataset[Collated]):
         return counts
 
     def images(self, further: Iterable[ImageInput] = ()) -> dict[str, ImageInput]:
-        """All distinct images that the run shows, by name in order of first use; then others."""
+        """All distinct images that the run shows, in order of first use, and then others."""
         shown = (
             image
             for step in range(self.steps)
@@ -245,7 +247,7 @@ class Groups(Dataset[Collated]):
     `Collated.batch` lists the groups of this process.
 
     Args:
-        batches: of a multiple of `size` rows.
+        batches: batches whose size is a multiple of `size` rows.
         size: rows of a group.
         ranks: processes, each of which gets whole groups.
     """

@@ -32,7 +32,9 @@ Point = dict[str, float]
 
 
 class TrainingError(PlainError, RuntimeError):
-    """Error that training cannot continue; the last saved state stays valid.
+    """Error that training cannot continue.
+
+    The last saved state stays valid.
 
     `problem` is the message without its advice.
     """
@@ -44,7 +46,7 @@ class TrainingError(PlainError, RuntimeError):
 
 @dataclass
 class Progress:
-    """Progress of a training run: steps, loss curves and counts; saved with the weights."""
+    """Progress of a training run, saved with the weights: steps, loss curves and counts."""
 
     step: int = 0
     """Steps done."""
@@ -106,7 +108,7 @@ def save(
     step: int,
     advice: str = "",
 ) -> None:
-    """Write modules, optimiser and progress atomically to one file; keeps the former file.
+    """Write modules, optimiser and progress atomically to one file, and keep the former file.
 
     It stays at the path that `previous_state_file` gives.
 
@@ -114,14 +116,15 @@ def save(
 
     Args:
         path: the file, `*.safetensors`.
-        modules: by name; only tensors that the optimiser trains, or buffers, change in training,
-            but all are written, so that the file is complete by itself.
-        optimizer: its moments; settings such as the learning rate follow from the step.
+        modules: modules by name. Only tensors that the optimiser trains, and buffers, change in
+            training, but all are written, so that the file is complete.
+        optimizer: optimiser, whose moments are written. Settings such as the learning rate follow
+            from the step.
         progress: JSON-ready (step, fingerprint, history, ...).
         best: weights of the best validation so far, in the same file so that they always belong
             to the progress beside them.
         step: number of steps done.
-        advice: which keys to change, for the error.
+        advice: advice on which keys to change, for the error.
 
     Raises:
         TrainingError: a tensor is not finite; the file is as it was. Waits for the device once.
@@ -171,7 +174,7 @@ def remove_state(path: Path) -> None:
 
 
 def _non_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the tensors with infinite or NaN values; transfers once from the device."""
+    """Names of the tensors with infinite or NaN values, with one transfer from the device."""
     device = next(iter(tensors.values())).device
     finite = [value.isfinite().all().to(device, non_blocking=True) for value in tensors.values()]
     return [
@@ -192,14 +195,14 @@ def resume_hint(path: Path | None) -> str:
 
 
 def read_best(path: Path) -> dict[str, Tensor]:
-    """Weights by name of the best validation in a state file; empty if the file holds none."""
+    """Weights by name of the best validation in a state file, empty if the file holds none."""
     with safe_open(path, framework="pt") as file:
         names = [key for key in file.keys() if key.startswith(_BEST)]  # noqa: SIM118
         return {key.removeprefix(_BEST): file.get_tensor(key) for key in names}
 
 
 def read_progress(path: Path) -> dict[str, Any] | None:
-    """The progress dictionary of a state file; None without a state.
+    """The progress dictionary of a state file, or None without a state.
 
     A damaged state is deleted: the one before it takes its place.
     """
@@ -222,7 +225,7 @@ def read_progress(path: Path) -> dict[str, Any] | None:
 def restore(
     path: Path, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """Load a state file into modules and optimiser; returns its progress dictionary."""
+    """Load a state file into modules and optimiser, and return its progress dictionary."""
     metadata, tensors = read_tensors(path)
     load_tensors(tensors, modules, optimizer)
     progress: dict[str, Any] = json.loads(metadata["progress"])
@@ -247,7 +250,10 @@ def load_tensors(
 
 
 def load_weights(tensors: Mapping[str, Tensor], modules: Mapping[str, nn.Module]) -> None:
-    """Load tensors, named as `tensors_of` names them, into modules; ignores the optimiser's."""
+    """Load tensors, named as `tensors_of` names them, into modules.
+
+    It ignores the optimiser's.
+    """
     for name, module in modules.items():
         prefix = f"{name}/"
         module.load_state_dict(

@@ -138,7 +138,10 @@ class ModelEncoder:
         return self._in_parts(images, own, sum(self.ranks.gather_values(len(own))))
 
     def _map_texts(self, encode: _Encode, tokens: Tensor) -> tuple[Tensor, ...]:
-        """Results of an encoding function for all texts; this process encodes its share."""
+        """Results of an encoding function for all texts.
+
+        This process encodes its share.
+        """
         own = tokens[self.ranks.share(len(tokens))]
 
         def texts(some: Tensor) -> tuple[Tensor, ...]:

@@ -94,7 +94,7 @@ def features_of(
     Args:
         images: distinct images, by name.
         inputs: data, recipe and the folder of stored features.
-        method: that trains on them.
+        method: method that trains on them.
         loaded: the model whose image tower embeds, on the device.
         preprocessor: reads pixels (without feature rows of its own).
         ranks: processes that each embed a share.
@@ -154,7 +154,7 @@ def embed(
 
     Args:
         images: distinct images.
-        loaded: whose image tower embeds, already on the device.
+        loaded: model whose image tower embeds, already on the device.
         preprocessor: reads pixels (without feature rows of its own).
         compute: device and precision of the model.
         workers: processes that read.

@@ -47,7 +47,7 @@ def fingerprint_of(
         inputs: data, base model and recipe.
         method: the method, or the control of one.
         base: fingerprint of the base model; None reads its weights.
-        steps: as `train` takes them.
+        steps: number of steps, as in `train`.
     """
     settings, compute = inputs.settings, inputs.compute
     # The mixture of weights is made of the trained ones afterwards.
@@ -107,7 +107,7 @@ def refuse_differing(found: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
 def read_matching_progress(
     state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool
 ) -> dict[str, Any] | None:
-    """Read a state's progress dictionary if its fingerprint matches; None to start afresh.
+    """Read a state's progress dictionary if its fingerprint matches, or None to start afresh.
 
     Raises:
         FingerprintError: there is one of another configuration, and `overwrite` is off.

@@ -1,4 +1,7 @@
-"""What a training starts from; importing this module loads no torch."""
+"""Inputs of a training.
+
+Importing this module loads no torch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out rows and metric of validation during training; empty without validation."""
+    """Held-out rows and metric of validation during training, empty without validation."""
 
     rows: Sequence[Caption] = ()
     """Captions of distinct images, in the order in which they form batches."""

@@ -49,7 +49,7 @@ def train(inputs: TrainingInputs, jobs: Sequence[Job], report: Report) -> dict[s
 
     Args:
         inputs: data, base model and recipe.
-        jobs: what is trained, one after another.
+        jobs: jobs to train, one after another.
         report: called with a job's name and each new point of its curves.
 
     Raises:
@@ -97,7 +97,7 @@ def train_together(
 
     Args:
         inputs: equal in all processes, but for paths.
-        jobs: what is trained, one after another.
+        jobs: jobs to train, one after another.
         report: called in the first process with a job's name and each new point of its curves.
         meeting: URL at which the processes meet.
     """
@@ -127,7 +127,10 @@ def train_together(
 def _train_process(
     inputs: TrainingInputs, jobs: Sequence[Job], points: Path, folder: str
 ) -> dict[str, Any]:
-    """Main function of a training process of one host; returns each job's progress."""
+    """Main function of a training process of one host.
+
+    Returns each job's progress.
+    """
     root = logging.getLogger()
     if root.handlers:  # Kedro's: its command is imported here too
         console.log_plain_lines_off_terminal()

@@ -78,9 +78,10 @@ def fit(
         settings: the recipe.
         compute: device and precision.
         state: file to save to and resume from; its name labels the progress.
-        fingerprint: of everything that determines the weights; a state of another one is refused.
+        fingerprint: hash of everything that determines the weights. A state with another one is
+            refused.
         report: called with every new point of the curves.
-        features: of a frozen image tower; None encodes images at each step.
+        features: features of a frozen image tower. None encodes images at each step.
         validator: measures the model every `validation.every` steps and at the last.
         on_save: called with the step and the model, in eval mode, whenever the state has been
             saved; an exception of it ends the training.

@@ -46,7 +46,7 @@ def freeze(
         model: the whole model.
         trains: the towers that train.
         scale: whether logit_scale and logit_bias train too.
-        frozen: as `frozen_parts` takes them; these parts of the towers stay fixed.
+        frozen: names of the parts of the towers that stay fixed, see `frozen_parts`.
 
     Raises:
         SettingsError: the model has no parameter of a frozen name.
@@ -107,7 +107,7 @@ def projection_alone(model: nn.Module, frozen: Sequence[str]) -> bool:
 
 
 def adapter_names(model: nn.Module) -> list[str]:
-    """Names of the LoRA adapter parameters of a model; empty if it has no adapters."""
+    """Names of the LoRA adapter parameters of a model, empty if it has no adapters."""
     names = (name for name, _ in model.named_parameters())
     return [name for name in names if {"lora_A", "lora_B"} & set(name.split("."))]
 
@@ -167,7 +167,7 @@ def misfits(plan: ModelSource, method: Method, settings: TrainingSettings) -> It
 
     Args:
         plan: the parts of the base.
-        method: that trains it.
+        method: method that trains it.
         settings: the recipe.
     """
     try:
@@ -248,7 +248,7 @@ class AmpOptimizer:
 
     Args:
         optimizer: fused AdamW: its kernel leaves out a step that was found not finite.
-        compute: where the gradients are.
+        compute: device and precision of the gradients.
         clip_norm: largest norm of the whole gradient; None does not clip it.
         ranks: processes whose gradients are summed.
 
@@ -319,7 +319,7 @@ def refuse_non_finite(
         losses: losses and the norm of the gradient, by name.
         step: counted from 0.
         state: the file that a run resumes from, where it keeps one.
-        advice: which keys to change, for the error.
+        advice: advice on which keys to change, for the error.
 
     Raises:
         TrainingError: naming what is not finite.

@@ -56,10 +56,10 @@ class ModelPreprocessor(Picklable):
     """Turns images and texts into tensors by a model's own preprocessing and tokenizer.
 
     Args:
-        model: whose preprocessing and tokenizer are used.
+        model: model whose preprocessing and tokenizer are used.
         root: folder of the images; nothing outside it is read.
         rows: rows of precomputed features by `name_of` an image; where given, images are not read.
-        limits: what is accepted as an image.
+        limits: limits of the images that are accepted.
         crop_scale: shares of the area that random crops of single images keep; None reads them
             as evaluation does.
         counterfactual_images: folder of the counterfactuals' images, where any are shown.
@@ -148,7 +148,10 @@ class ModelPreprocessor(Picklable):
         return torch.stack([self.pixels(image) for image in own])
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
-        """Token ids [K, T] of texts; counts the texts that are cut to fit."""
+        """Token ids [K, T] of texts.
+
+        Counts the texts that are cut to fit.
+        """
         tokens = self.tokenize(list(texts))
         lost = lost_tokens(self.tokenize, texts, tokens)
         self._cut.update({TRUNCATED: int((lost > 0).sum()), LOST: int(lost.sum())})
@@ -163,7 +166,7 @@ class ModelPreprocessor(Picklable):
         ends with a word are the first ones of the whole text too.
 
         Args:
-            texts: as `tokens` gets them.
+            texts: texts as `tokens` gets them.
             owners: K indices into `texts`.
             spans: K half-open spans of characters of those texts, which begin and end with words.
 
@@ -189,7 +192,7 @@ class ModelPreprocessor(Picklable):
 
         Args:
             beginnings: K beginnings of texts.
-            tokens: of the whole texts, [K, T + BEYOND].
+            tokens: token ids of the whole texts [K, T + BEYOND].
         """
         distinct = {text: row for row, text in enumerate(dict.fromkeys(beginnings))}
         rows = torch.tensor([distinct[text] for text in beginnings], dtype=torch.long)
@@ -219,7 +222,7 @@ def random_resized_crop(
     "right".
 
     Args:
-        image: in RGB.
+        image: image in RGB.
         size: side of the result.
         scale: least and largest share of the image's area.
         rng: random state; equal states give equal pixels.

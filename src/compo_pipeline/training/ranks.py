@@ -28,7 +28,7 @@ def share(count: int, part: int, parts: int) -> slice:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Rank of this process and number of processes that train together; by default one."""
+    """Rank of this process and number of processes that train together, by default one."""
 
     rank: int = 0
     """Number of this process."""
@@ -57,7 +57,7 @@ class Ranks:
         """Raise an error unless a batch can be split evenly among the processes.
 
         Args:
-            rows: of a batch.
+            rows: rows of a batch.
             group: rows that are contrasted with one another, where not all are.
 
         Raises:
@@ -140,7 +140,10 @@ ALONE = Ranks()
 
 
 class _Gather(torch.autograd.Function):
-    """Autograd function: gathers the rows of all processes; gradients reach only the own rows."""
+    """Autograd function that gathers the rows of all processes.
+
+    Gradients reach only the own rows.
+    """
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, count: int, ranks: Ranks) -> Tensor:

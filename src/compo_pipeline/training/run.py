@@ -52,7 +52,7 @@ def control_of(method: Method) -> Clip:
 
 
 def no_control(method: Method, *, wanted: bool) -> str | None:
-    """Reason why no control is trained beside a method; None if a control is trained."""
+    """Reason why no control is trained beside a method, or None if a control is trained."""
     if not wanted:
         return "evaluation.control is off"
     # Plain fine-tuning would be compared with itself.
@@ -81,7 +81,7 @@ def jobs_of(
     Args:
         method: the method.
         checkpoint: folder of the method's checkpoint.
-        control_checkpoint: that of the control's.
+        control_checkpoint: folder of the control's checkpoint.
         control: whether a control is wanted.
     """
     jobs = [Job(method, method.name, checkpoint)]
@@ -96,12 +96,12 @@ def train_jobs(
     report: Callable[[str, Point], None],
     ranks: Ranks = ALONE,
 ) -> dict[str, Progress]:
-    """Train the jobs one after another; returns the progress of each by name.
+    """Train the jobs one after another, and return the progress of each by name.
 
     Of a method that stopped early the control takes as many steps.
 
     Args:
-        inputs: of all of them.
+        inputs: inputs of all jobs.
         jobs: the method, and the control where there is one.
         report: called with a job's name and each new point of its curves.
         ranks: processes that train together; the first one alone writes.
@@ -216,7 +216,7 @@ def train(
 def saved_progress(
     inputs: TrainingInputs, name: str, fingerprint: Mapping[str, Any]
 ) -> Progress | None:
-    """Progress of an earlier run with the same fingerprint; None if there was none.
+    """Progress of an earlier run with the same fingerprint, or None if there was none.
 
     Raises:
         FingerprintError: the state on disk belongs to another configuration.
@@ -262,7 +262,7 @@ def _batches(inputs: TrainingInputs, method: Method, preprocessor: ModelPreproce
 def _validator(
     inputs: TrainingInputs, method: Method, loaded: LoadedModel, features: Features | None
 ) -> Validator | None:
-    """The validator that measures the model during training; None without validation."""
+    """The validator that measures the model during training, or None without validation."""
     if inputs.settings.validation.every is None:
         return None
     if not inputs.held_out.rows:

@@ -75,7 +75,7 @@ class MixtureSettings:
 
     @property
     def before_choice(self) -> float:
-        """WiSE-FT ratio as known before training; 1 if `auto` chooses the ratio after training."""
+        """WiSE-FT ratio as known before training, 1 if `auto` chooses it after training."""
         return 1.0 if self.ratio == "auto" else self.ratio
 
 

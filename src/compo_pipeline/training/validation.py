@@ -38,7 +38,7 @@ def check_split(settings: ValidationSettings, trains: Splits, reported: Benchmar
     """Raise an error if the validation split is also trained on, or reported on.
 
     Args:
-        settings: of validation.
+        settings: settings of validation.
         trains: the split that trains, or those that do.
         reported: benchmarks of the final evaluation.
 
@@ -84,7 +84,7 @@ class Validator:
     Args:
         data: the rows and items.
         plain: the method whose loss is measured, plain fine-tuning.
-        preprocessor: of the model that trains, without random crops.
+        preprocessor: preprocessor of the model that trains, without random crops.
         settings: the recipe.
         workers: processes that read batches.
     """

@@ -40,7 +40,10 @@ _COMMAND = f"kedro run --pipelines={','.join(PIPELINES)}"
 
 
 class CellsFailed(PlainError, RuntimeError):
-    """Exception: some runs of a comparison failed; each has printed its own error."""
+    """Exception: some runs of a comparison failed.
+
+    Each has printed its own error.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,9 @@ class CellSet:
 
 
 def run_cells(chosen: CellSet, data_hash: str, folder: Path) -> list[dict[str, Any]]:
-    """Run the unfinished trainings of a comparison's cells; returns all cells with their folders.
+    """Run the unfinished trainings of a comparison's cells.
+
+    Returns all cells with their folders.
 
     A cell is run again if its options, the configuration, the data or the versions of training and
     scoring have changed; its training then resumes or is refused as in a run by hand. A cell that
@@ -64,7 +69,7 @@ def run_cells(chosen: CellSet, data_hash: str, folder: Path) -> list[dict[str, A
 
     Args:
         chosen: the set.
-        data_hash: of the data.
+        data_hash: hash of the data.
         folder: results are below it, in <method>/<variant>/seed=<n>.
 
     Raises:
@@ -183,7 +188,10 @@ def _read_globals(env: str, key: str) -> dict[str, Any]:
 def _run_cell(
     env: str | None, params: Mapping[str, Any], place: Path, state: Mapping[str, Any]
 ) -> bool:
-    """Run one cell (method, variant, seed) in a new process, unless done; False if a run failed."""
+    """Run one cell (method, variant, seed) in a new process, unless done.
+
+    Returns False on failure.
+    """
     shown = options(env, params)
     wanted = {**state, "options": shown}
     there = all((place / result).is_file() for result in (SCORES, COMPARISON))

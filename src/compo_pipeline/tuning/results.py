@@ -58,7 +58,7 @@ class TunedRun:
 
 
 def best_trial(study: Study) -> FrozenTrial | None:
-    """The best trial of a study that meets every constraint; None if there is none."""
+    """The best trial of a study that meets every constraint, or None if there is none."""
     try:
         return study.best_trial
     except ValueError:

@@ -80,8 +80,8 @@ def selecting_benchmarks(
     """Scored benchmarks whose items select weights or settings, with the YAML key that selects.
 
     Args:
-        sources: of the scored items, by benchmark (`Subtask.source`).
-        validation: of the training.
+        sources: sources of the scored items, by benchmark (`Subtask.source`).
+        validation: settings of validation during training.
         tuned: items that score the trials of a study.
 
     Raises:
@@ -137,16 +137,16 @@ def held_out(
     selecting: BenchmarksSettings,
     foils: Sequence[Foil] = (),
 ) -> HeldOut:
-    """Held-out rows and metrics for validation during training; empty if validation is off.
+    """Held-out rows and metrics for validation during training, empty if validation is off.
 
     Args:
-        settings: of validation.
+        settings: settings of validation.
         captions: the dataset's, of all splits.
         root: folder of their images.
         trains: the split that trains.
         reported: benchmarks of the final evaluation; no item of them takes part.
         selecting: `tuning.benchmarks`, whose root has the files of the figure's benchmark.
-        foils: of the captions, of all splits.
+        foils: foils of the captions of all splits.
 
     Raises:
         SettingsError: the split trains, is reported or has no two images, or the figure's items
@@ -188,7 +188,7 @@ def _unreported(
 def benchmark_files(
     settings: ValidationSettings, selecting: BenchmarksSettings
 ) -> BenchmarksSettings | None:
-    """Settings of the benchmark files for the validation metric; None if it needs no files.
+    """Settings of the benchmark files for the validation metric, or None if it needs no files.
 
     Raises:
         SettingsError: there is no such benchmark, its folder is not named, or its files are the
@@ -223,9 +223,9 @@ def refuse_official(settings: BenchmarksSettings, key: str, instead: str) -> Non
     """Refuse official benchmark files as items that select weights or settings.
 
     Args:
-        settings: of the items that select weights or settings.
-        key: their YAML key.
-        instead: what else selects.
+        settings: settings of the items that select weights or settings.
+        key: YAML key of the items.
+        instead: advice on other items that may select.
 
     Raises:
         SettingsError: files are not named as other than the official ones.

@@ -63,7 +63,7 @@ class ObjectiveSettings:
     example with few captions. Figures listed here guard nothing then. Null refuses such a study."""
 
     def of_items(self, benchmarks: Container[str]) -> ObjectiveSettings:
-        """These settings; without a foil benchmark, `without_foils` are the metrics to maximise."""
+        """These settings, with `without_foils` as metrics to maximise without a foil benchmark."""
         named = [name for name in self.maximise if name.startswith(f"{FOILS}/")]
         if not (named and self.without_foils) or FOILS in benchmarks:
             return self

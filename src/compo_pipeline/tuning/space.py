@@ -70,7 +70,7 @@ def read(
 
     Args:
         values: the space as Kedro read it.
-        key: its YAML key (`spaces.clic`), for errors.
+        key: YAML key of the space (`spaces.clic`), for errors.
         configured: the parameters that trials change.
         settings: types of settings by YAML key, from `searchable`.
 

@@ -51,7 +51,10 @@ class TrialFailed(Exception):
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """Inputs of an Optuna study that all workers share; pickled to worker processes."""
+    """Inputs of an Optuna study that all workers share.
+
+    They are pickled to worker processes.
+    """
 
     settings: StudySettings
     folder: Path
@@ -176,7 +179,7 @@ def has_ended(trial: FrozenTrial) -> bool:
 
 
 def _url(settings: StudySettings, folder: Path) -> URL:
-    """URL of a study's database, with an installed driver; by default a file in the folder."""
+    """URL of a study's database with an installed driver, by default a file in the folder."""
     if settings.storage is None:
         return URL.create("sqlite", database=str((folder / "study.db").resolve()))
     url = make_url(settings.storage)
@@ -189,7 +192,7 @@ def _run_trial(
     begun: Callable[[], None],
     trial: optuna.Trial,
 ) -> float:
-    """Call the objective with a trial, after its first heartbeat; stores why it fails."""
+    """Call the objective with a trial, after its first heartbeat, and store why it fails."""
     # What Optuna wraps the storage in has the same method.
     trial.storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
     trial.set_user_attr(BEGUN, True)

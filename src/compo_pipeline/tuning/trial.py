@@ -95,7 +95,7 @@ class Scorer:
 
     Args:
         items: validation items.
-        evaluation: how models are scored.
+        evaluation: settings of how models are scored.
         objective: metrics of the score and the constraints.
         base: the model that trials start from.
     """
@@ -124,7 +124,10 @@ class Scorer:
 
 @dataclass
 class TrialObjective:
-    """Optuna objective that trains with a trial's values and scores the model; can be pickled."""
+    """Optuna objective that trains with a trial's values and scores the model.
+
+    It can be pickled.
+    """
 
     inputs: TrialInputs
     """Inputs that `TrialInputs.for_trials` returns."""
@@ -136,7 +139,7 @@ class TrialObjective:
     """Folder of the trials' states and checkpoints; a finished trial's are deleted."""
 
     def __call__(self, trial: optuna.Trial) -> float:
-        """Train and score a trial; its penalised score.
+        """Train and score a trial, and return its penalised score.
 
         Raises:
             optuna.TrialPruned: the pruner has stopped the trial.
@@ -182,7 +185,7 @@ class TrialObjective:
 
         Args:
             tuning: settings of the study and its trials.
-            folder: of the study's sqlite file.
+            folder: folder of the study's sqlite file.
 
         Raises:
             SettingsError: a figure of the objective is no metric of the items.
@@ -236,7 +239,10 @@ def search(objective: TrialObjective, plan: StudyPlan) -> None:
 
 
 def _work(plan: StudyPlan, objective: TrialObjective) -> None:
-    """Main function of a worker process; its study is not sent back."""
+    """Main function of a worker process.
+
+    Its study is not sent back.
+    """
     work(plan, objective)
 
 

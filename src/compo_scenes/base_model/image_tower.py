@@ -180,7 +180,10 @@ def train_tower(
 def _loader(
     loaded: LoadedModel, world: World, settings: TowerRecipe, seed: int
 ) -> DataLoader[tuple[Tensor, Truth]]:
-    """Data loader of random image batches; the model is in evaluation mode."""
+    """Data loader of random image batches.
+
+    The model is in evaluation mode.
+    """
     visual: Any = loaded.model.visual
     device = visual.head.proj.weight.device
     blank = torch.zeros(1, 3, loaded.image_size, loaded.image_size, device=device)
@@ -223,7 +226,7 @@ def _forward(
 
 
 def load_tower(loaded: LoadedModel, file: Path, world: World) -> Readouts:
-    """Load a trained image tower into the base model; returns the readouts trained with it."""
+    """Load a trained image tower into the base model, and return the readouts trained with it."""
     visual: Any = loaded.model.visual
     projection = visual.head.proj
     readouts = Readouts(world, projection.in_features, WIDTH).to(projection.weight.device)

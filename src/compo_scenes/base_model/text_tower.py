@@ -110,7 +110,9 @@ def train_base(
     *,
     seed: int,
 ) -> list[dict[str, float]]:
-    """Train the base model's text tower and image projection in place; returns the loss curve.
+    """Train the base model's text tower and image projection in place.
+
+    Returns the loss curve.
 
     It trains on the model's device.
 

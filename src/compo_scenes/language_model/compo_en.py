@@ -126,7 +126,7 @@ def create_augmenter(
     """Create a spaCy augmenter that puts in lexicon words, and lower-cases some sentences.
 
     Args:
-        seed: of every draw.
+        seed: seed of every draw.
         lower_case: share of sentences in lower case.
         caption_words: share of sentences that get words of the lexicon.
         replaced: share of words replaced in such a sentence.
@@ -157,7 +157,10 @@ def replacements(entries: Iterable[Entry]) -> dict[tuple[str, str], list[str]]:
 def replace_words(
     doc: Doc, words: dict[tuple[str, str], list[str]], replaced: float, rng: random.Random
 ) -> Doc:
-    """Copy of an annotated doc with some words replaced at random; initial capitals stay."""
+    """Copy of an annotated doc with some words replaced at random.
+
+    Initial capitals stay.
+    """
     new = []
     for token in doc:
         choices = words.get((token.pos_, token.tag_))
@@ -178,7 +181,9 @@ def prepare(root: str, folder: Path) -> None:
 
 
 def train(corpus: Path, output: Path) -> None:
-    """Train the spaCy networks; losses and scores are printed to the terminal.
+    """Train the spaCy networks.
+
+    Losses and scores are printed to the terminal.
 
     Args:
         corpus: folder with train.spacy and dev.spacy.

@@ -13,7 +13,10 @@ Axis = Literal["vertical", "horizontal"]
 
 
 def orientation(width: int, height: int) -> Literal["wide", "tall"]:
-    """`wide` if width >= height, else `tall`; only images of equal orientation are joined."""
+    """`wide` if width >= height, else `tall`.
+
+    Only images of equal orientation are joined.
+    """
     return "wide" if width >= height else "tall"
 
 

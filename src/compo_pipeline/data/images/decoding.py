@@ -144,7 +144,7 @@ def is_there(root: Path, relative: str, limits: Limits) -> bool:
 
 
 def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | BytesIO:
-    """Open an image's file for reading; for an image in an archive, a buffer of its bytes.
+    """Open an image's file for reading, or a buffer of its bytes if it is in an archive.
 
     Raises:
         ImageError: as `locate`, or the archive does not hold all of the image (truncated).
@@ -161,7 +161,7 @@ def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | Byt
 
 
 def source_name(root: Path, relative: str, limits: Limits) -> str:
-    """File name of an image; for one in a Parquet file, the original name stored there, or empty.
+    """File name of an image, or the original name stored in a Parquet file, which may be empty.
 
     Raises:
         ImageError: as `open_file`.
@@ -187,7 +187,10 @@ def load(root: Path, relative: str, limits: Limits) -> Image.Image:
 
 
 def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
-    """Hash and decode an image file once; an error becomes a field of the result."""
+    """Hash and decode an image file once.
+
+    An error becomes a field of the result.
+    """
     digest, size = "", 0
     try:
         with open_file(root, relative, limits) as file:
@@ -203,7 +206,10 @@ def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
 
 
 def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
-    """Decode an open image file to upright RGB; its header is checked before its pixels."""
+    """Decode an open image file to upright RGB.
+
+    Its header is checked before its pixels.
+    """
     start = file.read(_START)
     file.seek(0)
     try:

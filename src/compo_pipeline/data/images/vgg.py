@@ -105,8 +105,8 @@ def restyled(
         content: pixels; 16 either way at least, in multiples of 8.
         style: pixels, of any size.
         weight: 0 leaves the content's statistics, 1 gives the style's.
-        encode: as `encoder`.
-        decode: as `decoder`.
+        encode: function that encodes images, see `encoder`.
+        decode: function that decodes features, see `decoder`.
     """
     pixels: Tensor = decode(adain(encode(content), encode(style), weight))
     return pixels

@@ -69,9 +69,9 @@ def count_forms(text: str, cleaned: str, counts: Mapping[str, Any]) -> None:
     """Count what is found in a caption, with examples.
 
     Args:
-        text: of the source.
-        cleaned: what `plain` makes of it.
-        counts: by name, changed here.
+        text: text of the source.
+        cleaned: text that `plain` makes of it.
+        counts: counts by name, changed here.
     """
     # Most captions are ruled out by this, in a tenth of the patterns' time.
     marked = "&" in text or "<" in text or "//" in text or "ww." in text.lower()
@@ -116,7 +116,7 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
     """What the ingest report says of captions that train badly, a text each.
 
     Args:
-        report: of ingest, with `distinct_texts`, `captions` and `forms`.
+        report: report of ingest, with `distinct_texts`, `captions` and `forms`.
     """
     found = []
     shared = {

@@ -107,7 +107,7 @@ def refuse_unknown(result: Mapping[str, Any]) -> None:
     """Raise an error if too few of the captions' words are known to the spaCy pipeline.
 
     Args:
-        result: of `measure`.
+        result: result of `measure`.
 
     Raises:
         UnknownLanguage: names the keys to change.

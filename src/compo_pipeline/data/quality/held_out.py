@@ -37,10 +37,10 @@ def surplus(
     preferred.
 
     Args:
-        records: of the source.
-        sample: those that were drawn, and those of other splits.
+        records: records of the source.
+        sample: records that were drawn, and those of other splits.
         split: the sampled one.
-        images: at most so many.
+        images: largest number of images.
     """
     taken = {digest(record.image) for record in sample if isinstance(record, RawCaption)}
     found: dict[int, list[RawCaption]] = {}
@@ -69,9 +69,9 @@ def carve(
     they do not train. At most a tenth of the training images is taken.
 
     Args:
-        rows: of all splits; those of `held_out` count as wanted images.
+        rows: rows of all splits. Those of `held_out` count as wanted images.
         images: measurements, in the order in which the rows name the images first.
-        split: that trains.
+        split: split that trains.
         wanted: number of held-out images in all.
     """
     import pyarrow as pa

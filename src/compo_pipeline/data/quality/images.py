@@ -56,7 +56,7 @@ def measure(
 
 
 def _version(root: Path, path: str, limits: Limits) -> tuple[int, int] | None:
-    """Size and time of an image's file, or of the archive that it is in; None if it is missing."""
+    """Size and time of an image's file or of its archive, or None if it is missing."""
     try:
         return size_and_time(decoding.locate(root, path, limits))
     except (ImageError, OSError):
@@ -64,5 +64,8 @@ def _version(root: Path, path: str, limits: Limits) -> tuple[int, int] | None:
 
 
 def _inspect_all(root: Path, limits: Limits, paths: list[str]) -> list[DecodedImage]:
-    """Hash and decode each image of a group; an unreadable one has the error in its result."""
+    """Hash and decode each image of a group.
+
+    An unreadable one has the error in its result.
+    """
     return [decoding.inspect(root, path, limits) for path in paths]

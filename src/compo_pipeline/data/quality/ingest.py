@@ -55,7 +55,7 @@ class Replacement(Protocol):
     """Hash of the replacing captions, which becomes part of the data's hash."""
 
     def replaced(self, records: Iterable[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
-        """Yield the records with replaced captions; reject a record that has no replacement."""
+        """Yield the records with replaced captions, and reject a record that has no replacement."""
 
     def report(self) -> dict[str, int]:
         """Numbers of replaced records, for the ingest report."""
@@ -78,10 +78,11 @@ def ingest(
     they are saved.
 
     Args:
-        records: what the readers yield, by source; read twice where rows are held out of a sample.
+        records: records that the readers yield, by source. They are read twice if rows are held out
+            of a sample.
         source: the result of `compo_pipeline.data.readers.locate`.
-        settings: how to prepare and measure.
-        samples: which records are used, by source.
+        settings: settings of ingest.
+        samples: samples of records to use, by source.
         trains: the split that rows are carved out of.
         engine: measures images.
         held_out: images whose rows do not train: of those that samples leave, of each source an
@@ -220,7 +221,7 @@ def _caption_rows(
     words: array[int],
     unparseable: list[Rejected],
 ) -> Iterator[Caption]:
-    """Yield caption rows without image sizes; append rejected records to `unparseable`.
+    """Yield caption rows without image sizes, and append rejected records to `unparseable`.
 
     `source` is that of records which name none.
     """
@@ -264,7 +265,7 @@ def used_records(
 
     Args:
         records: all; read twice where rows are held out of a sample.
-        sample: which are drawn.
+        sample: sample of records to use.
         held_out: images whose rows are held out, of those that the sample leaves.
     """
     if sample.rows is None:

@@ -86,7 +86,7 @@ class Preparation:
         }
 
     def _problem(self, counted: tuple[str, int]) -> str | None:
-        """Reason why a sentence is dropped (too short or too long); None for a usable one."""
+        """Reason why a sentence is dropped (too short or too long), or None for a usable one."""
         _, words = counted
         if words < self._settings.least_words:
             return "too_few_words"

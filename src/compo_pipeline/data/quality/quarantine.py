@@ -48,7 +48,7 @@ def quarantined(
     Args:
         facts: one row per caption row, in order.
         broken: rows with the rules that they break, of `suite.check`.
-        rules: by name.
+        rules: rules by name.
     """
     of_row = broken.groupby("row")["rule"].agg(list)
     entries = []
@@ -87,7 +87,7 @@ def summary(
         entries: quarantine, unparseable records included.
         broken: rows with the rules that they break, of `suite.check`.
         settings: the rules.
-        warnings: of the captions as a whole.
+        warnings: warnings of the captions as a whole.
     """
     absent = {rule: sum(entry.rule == rule for entry in entries) for rule in NOT_BAD}
     unused = sum(absent.values())

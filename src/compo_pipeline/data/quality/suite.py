@@ -25,7 +25,7 @@ def check(facts: pd.DataFrame, rules: Mapping[str, RowRule]) -> pd.DataFrame:
 
     Args:
         facts: one row per caption row; `row` numbers them.
-        rules: by name.
+        rules: rules by name.
 
     Returns:
         `row`, `rule` and `column` of each fault, in the order of the rules. Of a row and a column

@@ -1,4 +1,6 @@
-"""Readers of sources, one module per format; they yield records without cleaning them.
+"""Readers of sources, one module per format.
+
+They yield records without cleaning them.
 
 A record that cannot be read is yielded as rejected, with the reason. A new reader is a module with
 the functions of `record.Reader`, and one name in `READERS`; an installed package adds one by an
@@ -60,7 +62,9 @@ _KEY = re.compile(rf"(?<![\w/.])data\.({'|'.join(each.name for each in fields(So
 
 
 def reader(data: DataSettings) -> Reader:
-    """Reader of the configured data format; raise an error for an unknown format.
+    """Reader of the configured data format.
+
+    Raises an error for an unknown format.
 
     Raises:
         SettingsError: there is none of that name.
@@ -84,7 +88,7 @@ def read(
     """Yield all records of a single source, split by split, in the order of its files.
 
     Args:
-        data: of one source.
+        data: data of one source.
         report: receives what was joined of `data.captions`, once all records are read.
 
     Raises:

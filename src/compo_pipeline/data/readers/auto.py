@@ -112,7 +112,7 @@ def _fitting(data: DataSettings, paths: list[PurePosixPath], deep: bool) -> dict
 
 
 def _kind(root: Path, path: PurePosixPath, expected: bool) -> str | None:
-    """Format of a file of captions; None for other files, such as JSON without records.
+    """Format of a file of captions, or None for other files, such as JSON without records.
 
     Raises:
         SourceError: a table cannot be read, and is `expected` to be one.
@@ -141,7 +141,10 @@ def _kind(root: Path, path: PurePosixPath, expected: bool) -> str | None:
 
 
 def _named_sources(data: DataSettings) -> dict[str, str]:
-    """Sources that `data.splits` names; a split without one is divided off the first's files."""
+    """Sources that `data.splits` names.
+
+    A split without one is divided off the first's files.
+    """
     first = next(source for source in data.splits.values() if source != _WHOLE)
     return {split: first if own == _WHOLE else own for split, own in data.splits.items()}
 

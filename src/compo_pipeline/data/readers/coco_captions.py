@@ -77,7 +77,7 @@ def _load(data: DataSettings, source: str) -> dict[str, list[Any]]:
 
 
 def _image_problem(entry: Any, known: dict[Any, str]) -> str | None:
-    """Reason why an entry of `images` is invalid; None for a valid entry."""
+    """Reason why an entry of `images` is invalid, or None for a valid entry."""
     image, name = _field(entry, "id"), _field(entry, "file_name")
     if not isinstance(image, int | str) or not isinstance(name, str):
         return f"images: {shown(entry)} lacks an id or a file_name"
@@ -87,7 +87,7 @@ def _image_problem(entry: Any, known: dict[Any, str]) -> str | None:
 
 
 def _caption_problem(entry: Any, files: dict[Any, str]) -> str | None:
-    """Reason why an entry of `annotations` is invalid; None for a valid entry."""
+    """Reason why an entry of `annotations` is invalid, or None for a valid entry."""
     for name in ("id", "image_id"):
         if not isinstance(_field(entry, name), int | str):
             return f"annotations: {name} is {shown(_field(entry, name))}, expected a number"
@@ -97,5 +97,5 @@ def _caption_problem(entry: Any, files: dict[Any, str]) -> str | None:
 
 
 def _field(entry: Any, name: str) -> Any:
-    """Value of a field of a JSON entry; None if it is absent, or the entry is no object."""
+    """Value of a field of a JSON entry, or None if it is absent, or the entry is no object."""
     return entry.get(name) if isinstance(entry, dict) else None

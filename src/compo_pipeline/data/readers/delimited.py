@@ -41,7 +41,9 @@ def log_once(message: str) -> None:
 
 
 def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | UnreadableRecord]:
-    """Yield the rows of a CSV file without blank lines; bytes that are no UTF-8 are escaped.
+    """Yield the rows of a CSV file without blank lines.
+
+    Bytes that are no UTF-8 are escaped.
 
     A row has several lines where it quotes a text with line breaks. In a file with a quote that
     takes in further rows, each line is a row.
@@ -58,7 +60,10 @@ def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | Unreadabl
 
 
 def _open_lines(path: Path) -> TextIOWrapper:
-    """Open a text file for reading; its lines keep their ends."""
+    """Open a text file for reading.
+
+    Its lines keep their ends.
+    """
     file = open_text(path)
     return TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
@@ -169,7 +174,9 @@ def _numbered(lines: Sequence[int]) -> str:
 def without_halves(
     rows: Iterable[list[str] | UnreadableRecord], width: int
 ) -> Iterator[list[str] | UnreadableRecord]:
-    """Yield the rows of a CSV file; those with half a text, by a line break, cannot be read.
+    """Yield the rows of a CSV file.
+
+    Those with half a text, by a line break, cannot be read.
 
     Args:
         rows: without the header.
@@ -235,7 +242,7 @@ def _first_row(path: Path, delimiter: str) -> list[str]:
 
 
 def open_text(path: Path) -> BufferedReader:
-    """Open a text file for reading in bytes; refuse encodings other than UTF-8.
+    """Open a text file for reading in bytes, and refuse encodings other than UTF-8.
 
     Raises:
         SourceError: it cannot be opened, or is in another encoding than UTF-8.
@@ -253,7 +260,7 @@ def open_text(path: Path) -> BufferedReader:
 
 
 def _encoding_problem(start: bytes) -> str | None:
-    """Error about a file whose first bytes are not UTF-8, with the remedy; None for UTF-8.
+    """Error about a file whose first bytes are not UTF-8, with the remedy, or None for UTF-8.
 
     A file with a character of UTF-8 has damaged lines, which are refused one by one.
     """

@@ -35,7 +35,7 @@ _UNREAD = (".tif", ".tiff", ".jfif", ".jp2", ".jxl", ".svg", ".psd", ".dng", ".c
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """Paths of the files with captions; none where a captioner writes them.
+    """Paths of the files with captions, or none if a captioner writes them.
 
     Raises:
         SourceError: there is no image, or no caption and no captioner.
@@ -82,7 +82,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 
 
 def _captions(data: DataSettings, beside: str) -> list[Any]:
-    """Captions in a file beside an image; empty if it has none.
+    """Captions in a file beside an image, empty if it has none.
 
     Raises:
         ValueError: it is no JSON, or a link that leads out of the root.

@@ -32,18 +32,18 @@ log = logging.getLogger(__name__)
 
 
 def key_of(record: Mapping[str, Any], column: str) -> str:
-    """Value of a record's join column as text; empty if the record has no such value."""
+    """Value of a record's join column as text, empty if the record has no such value."""
     value = record.get(column)
     return "" if value is None else str(value).strip()
 
 
 def _normalised(key: str) -> str:
-    """A key in one form of its accents; macOS decomposes them in file names, which keys may be."""
+    """A key in one form of its accents, because macOS decomposes them in file names."""
     return unicodedata.normalize("NFC", key)
 
 
 def caption_tables(data: DataSettings) -> list[Path]:
-    """Paths of the tables of captions (`data.captions.file`); empty without that setting.
+    """Paths of the tables of captions (`data.captions.file`), empty without that setting.
 
     Raises:
         SourceError: there is no such file, or it lacks a column.
@@ -78,7 +78,7 @@ def _require_columns(path: Path, given: CaptionTable) -> None:
 
 
 def _table_records(path: Path, columns: list[str]) -> Iterator[table.Values]:
-    """Yield the records of a table of captions; for a text file, its stem and first line."""
+    """Yield the records of a table of captions, or the stem and first line of a text file."""
     if path.suffix != _TEXT:
         yield from table.records(path, columns)
         return
@@ -91,13 +91,15 @@ def _table_records(path: Path, columns: list[str]) -> Iterator[table.Values]:
 def joined(
     records: Iterable[RawCaption | Rejected], data: DataSettings, report: dict[str, Any]
 ) -> Iterator[RawCaption | Rejected]:
-    """Yield the image records with the captions of `data.captions`; reject images without one.
+    """Yield the image records with the captions of `data.captions`.
+
+    Images without one are rejected.
 
     Of several captions, or images, of a key the first is used.
 
     Args:
-        records: of the images.
-        data: of the source.
+        records: records of the images.
+        data: data of the source.
         report: receives, once all are read, the numbers of images, captions and matches, and of the
             reasons for missing matches.
 

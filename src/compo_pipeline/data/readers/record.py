@@ -47,7 +47,10 @@ _SPLIT_NAMES = {
 
 
 class SourceError(PlainError, ValueError):
-    """Error about a data source that cannot be read; its message names the YAML key to change."""
+    """Error about a data source that cannot be read.
+
+    Its message names the YAML key to change.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ def shard_files(data: DataSettings, source: str, *suffixes: str) -> list[Path]:
 
 
 def named_split(name: Any, splits: Container[str]) -> str | None:
-    """Split of ours that a value or a part of a file's name means; None for an unknown one.
+    """Split of ours that a value or a part of a file's name means, or None for an unknown one.
 
     Besides its own name, `train` is training and restval, `val` validation, valid and dev, in any
     case. One of these names that `splits` lacks is still known.
@@ -181,7 +184,10 @@ def by_share(
 
 
 def rejected(sample_id: Any, image: Any, detail: str, rule: str = UNPARSEABLE) -> Rejected:
-    """Rejected record for the quarantine; values that a table cannot hold are escaped."""
+    """Rejected record for the quarantine.
+
+    Values that a table cannot hold are escaped.
+    """
     return Rejected(-1, _storable(sample_id), _storable(image), rule, _storable(detail))
 
 

@@ -89,7 +89,7 @@ def _file_records(
     column: str | None,
     numbers: Iterator[int],
 ) -> Iterator[RawCaption | Rejected]:
-    """Yield the records of a table; with a column of splits, those of one split.
+    """Yield the records of a table, or those of one split if it has a column of splits.
 
     Rows whose split is not among those of the table are rejected, in its first split.
     """
@@ -114,7 +114,7 @@ def _file_records(
 
 
 def _split_column(data: DataSettings, source: str, path: Path) -> str | None:
-    """Column of a table that says the split of a record; None where there is none."""
+    """Column of a table that says the split of a record, or None where there is none."""
     if data.columns.split is None and len(data.sharing(source)) > 1:
         return _SPLIT if own_spelling(_SPLIT, column_names(path)) else None
     return data.columns.split
@@ -231,7 +231,7 @@ def image_name(pattern: str, needed: Iterable[str], values: Mapping[str, Any]) -
 
 
 def _sentences(value: Any) -> tuple[Any, ...]:
-    """Sentences in a cell with a list, or with a list in JSON; empty for any other cell."""
+    """Sentences in a cell with a list, or with a list in JSON, empty for any other cell."""
     if isinstance(value, str):
         try:
             value = parse_json(value)
@@ -291,7 +291,7 @@ def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
 
 @lru_cache(maxsize=1)
 def parsed_json(path: Path, version: tuple[int, int]) -> list[Any] | None:
-    """Records of a JSON file; None for JSON lines under that name.
+    """Records of a JSON file, or None for JSON lines under that name.
 
     The last file is kept, as each split reads it anew; `cache_clear` releases its memory.
 
@@ -314,7 +314,7 @@ def parsed_json(path: Path, version: tuple[int, int]) -> list[Any] | None:
 
 
 def _rows_of(content: Any) -> list[Any] | None:
-    """Records that a JSON value is or holds; None if it holds none.
+    """Records that a JSON value is or holds, or None if it holds none.
 
     COCO's lists `images` and `annotations` are joined: an image has the captions that name its id.
     Lists under the names of splits say the records' split.
@@ -339,7 +339,10 @@ def _rows_of(content: Any) -> list[Any] | None:
 
 
 def _joined(images: list[Any], annotations: list[Any]) -> list[Any]:
-    """Entries of `images` with their captions; annotations of no image are entries of their own."""
+    """Entries of `images` with their captions.
+
+    Annotations of no image are entries of their own.
+    """
     captions: dict[str, list[Any]] = {}
     for entry in annotations:
         image = entry.get("image_id") if isinstance(entry, dict) else None

@@ -52,7 +52,9 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 
 
 def _damage(path: Path) -> str:
-    """What is damaged of an archive, so that nobody knows how many samples follow; may be empty.
+    """Damage of an archive, after which nobody knows how many samples follow.
+
+    Empty if there is none.
 
     Raises:
         SourceError: it cannot be read.
@@ -100,7 +102,7 @@ def _record(
 
 
 def _json_fields(data: DataSettings, path: Path, members: Mapping[str, str]) -> Mapping[str, Any]:
-    """Fields of a sample's JSON member; empty where no setting needs them.
+    """Fields of a sample's JSON member, empty where no setting needs them.
 
     Raises:
         ValueError: it has not the id that is asked for, or the member is damaged.

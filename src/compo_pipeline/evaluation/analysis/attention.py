@@ -90,7 +90,9 @@ def _own_cases(place: Path, text: str) -> list[Case]:
 
 @torch.inference_mode()
 def attend(loaded: LoadedModel, pixels: Tensor, phrases: Sequence[str]) -> NDArray[np.float32]:
-    """Attention maps [K, G, G] of phrases over one image, computed in float32; each sums to 1.
+    """Attention maps [K, G, G] of phrases over one image, computed in float32.
+
+    Each sums to 1.
 
     They have no temperature, as in C2LIP's training, and are nearly uniform. bfloat16 would round
     most of that off.

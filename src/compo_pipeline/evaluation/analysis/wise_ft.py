@@ -89,9 +89,9 @@ def sweep(
     Images are encoded once where the image tower is the same.
 
     Args:
-        subtasks: what is scored.
-        base: on its device; afterwards its module has the last interpolated weights.
-        tuned: of the same architecture.
+        subtasks: subtasks to score.
+        base: base model on its device. Afterwards its module has the last interpolated weights.
+        tuned: fine-tuned model, of the same architecture as the base.
         ratios: shares of the fine-tuned weights.
         settings: batches, precision.
     """
@@ -137,13 +137,13 @@ def sweep(
 
 
 def best_ratio(table: pd.DataFrame) -> pd.Series[Any] | None:
-    """Table row of the ratio best for composition without loss elsewhere; None if none is better.
+    """Table row of the best ratio for composition without loss elsewhere, or None.
 
     It has the largest significant gain at which no headline metric has an interval below the base,
     corrected or not. None where no ratio has.
 
     Args:
-        table: of `sweep`.
+        table: table that `sweep` returns.
     """
     own = table[(table.benchmark == MEANS) & (table.name == COMPOSITION)]
     fell = set(table[table.headline & (table.against_base_high < 0)].ratio)
@@ -159,10 +159,10 @@ def choose_ratio(
     It is 1 where no ratio is better than the base without a cost (`best_ratio`).
 
     Args:
-        items: that select.
-        base: what the checkpoint was fine-tuned from.
-        checkpoint: its folder, not mixed.
-        device: where both are scored.
+        items: items that select the ratio.
+        base: base that the checkpoint was fine-tuned from.
+        checkpoint: folder of the unmixed checkpoint.
+        device: device where both are scored.
     """
     evaluation = EvaluationSettings(device=device)
     ends = load_ends(loaders(base, None, checkpoint, device), read_record(checkpoint)["training"])
@@ -188,8 +188,8 @@ def mix(base: ModelSettings, checkpoint: Path, ratio: float) -> None:
     """Interpolate a checkpoint's weights with its base's, and export them in place.
 
     Args:
-        base: what the checkpoint was fine-tuned from.
-        checkpoint: its folder, not mixed before.
+        base: base that the checkpoint was fine-tuned from.
+        checkpoint: folder of the unmixed checkpoint.
         ratio: share of the fine-tuned weights.
     """
     record = read_record(checkpoint)

@@ -50,7 +50,7 @@ class TrainingRun:
     """A training run, by what decides the kinds of change in its negatives.
 
     Attributes:
-        method: its name.
+        method: name of the method.
         count: the kinds of change that its negatives ask for in each pass.
         rules: the settings of all methods that list rules of hard negatives.
         from_table: whether the negatives are those of a table of others, and not made by rules.
@@ -128,7 +128,7 @@ class _Choice(NamedTuple):
     asked: AskedChanges
 
     def value(self, kinds: Sequence[Change], method: str) -> tuple[float, float, bool, int]:
-        """Sort key of a choice of rules; the best choice has the largest.
+        """Sort key of a choice of rules, largest for the best choice.
 
         Shares of the captions with an image of a negative, and with a negative, of the kind that
         has fewest; then whether it is the run's method, and the fewer negatives in all.
@@ -150,8 +150,8 @@ def advise(
 
     Args:
         weak: the kinds, at least one.
-        run: what was trained.
-        settings: of all methods.
+        run: training run to advise on.
+        settings: settings of all methods.
 
     Returns:
         Nothing if no setting has rules for all of the kinds.
@@ -166,7 +166,7 @@ def advise(
 
 
 def _choose_rules(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
-    """A setting's rules with the best rule for each weak kind; None if the setting refuses them."""
+    """A setting's rules with the best rule for each weak kind, or None if they are refused."""
     asked = {rule: _changes_by_rules(setting, (rule,)) for rule in setting.allowed}
     alone = {rule: found for rule, found in asked.items() if found is not None}
     if not alone:
@@ -178,7 +178,7 @@ def _choose_rules(weak: Sequence[Change], setting: RuleSetting) -> _Choice | Non
 
 
 def _changes_by_rules(setting: RuleSetting, rules: tuple[str, ...]) -> AskedChanges | None:
-    """Count the changes that rules make in training; None if the setting refuses the rules."""
+    """Count the changes that rules make in training, or None if the setting refuses the rules."""
     try:
         return setting.asked(rules)
     except SettingsError:

@@ -36,7 +36,7 @@ class Diagnosis:
     Attributes:
         kinds: results by kind; none where no foils were scored.
         weak: names of the kinds that are weaknesses, the worst first.
-        first: those of them that the advice is for.
+        first: weaknesses that the advice is for.
         recipe: an environment that teaches all of them.
         steps: settings to change, where no recipe does.
         captions: number of training captions whose negatives were counted.
@@ -80,7 +80,7 @@ class Diagnosis:
         """Command line that trains with the advised settings, once their entry is in `variants`.
 
         Args:
-            options: of the run.
+            options: options of the run.
             values: further parameters, by dotted key.
         """
         advice = {step.key: step.value for step in self.steps}
@@ -96,9 +96,9 @@ def diagnose(comparison: Comparison, run: TrainingRun, *, model: str = FINE_TUNE
     """Diagnose a model: which kinds of change it misses, and which settings to change.
 
     Args:
-        comparison: of the model with its base, the first one; the rows of foils count.
-        run: its training, or one that could follow.
-        model: its key, which may be that of the base.
+        comparison: comparison of the model with its base, the first one. The rows of foils count.
+        run: training run of the model, or one that could follow.
+        model: key of the model, which may be that of the base.
     """
     scored, base = foil_rows(comparison.rows), comparison.reference
     if not scored:

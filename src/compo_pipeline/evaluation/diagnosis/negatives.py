@@ -56,7 +56,7 @@ class Negatives(NamedTuple):
 
     @classmethod
     def from_view(cls, view: View) -> Negatives:
-        """Caption and negatives of a view; for a pair of images, those of the first image alone."""
+        """Caption and negatives of a view, or those of the first image of a pair."""
         own = view.negatives
         if view.kind == PAIR:
             own = own[: len(own) // 2]
@@ -72,9 +72,9 @@ class AskedChanges:
     Attributes:
         captions: number of captions.
         negatives: number of their hard negatives.
-        asked: by kind, the number of captions with a negative that has changed them so. A negative
-            that has changed something else, or more than one thing, is of no kind.
-        shown: by kind, the number of those whose negative has an image.
+        asked: number of captions by kind whose negative makes this change. A negative that changes
+            something else, or more than one thing, has no kind.
+        shown: number of captions by kind whose negative also has an image.
     """
 
     captions: int
@@ -95,8 +95,8 @@ def asked_changes(rows: Sequence[Negatives], parser: Parser) -> AskedChanges:
     """Count captions by the kind of change that their hard negatives make.
 
     Args:
-        rows: of every caption, at least one.
-        parser: of the texts.
+        rows: rows with every caption, at least one.
+        parser: parser of the texts.
     """
     parses = parser(dict.fromkeys(text for row in rows for text in (row.caption, *row.texts)))
     asked: Counter[Change] = Counter()
@@ -147,7 +147,7 @@ def rule_settings(
     Args:
         views: settings of the views, by method; others have their defaults.
         counterfactuals: settings of the caption editor.
-        opening: with the captions of the sample.
+        opening: inputs with which rules are opened, with the captions of the sample.
         sample: the captions.
     """
     editor = CAPTION_EDITORS[counterfactuals.caption_editor]

@@ -31,12 +31,12 @@ class KindResult:
     """Result on one kind of foil: accuracies of base and model in per cent, and the difference.
 
     Attributes:
-        kind: its name.
-        items: their number.
+        kind: name of the kind.
+        items: number of items.
         base: accuracy of the base.
         model: accuracy of the model.
         gain: difference of the two; None where the model is the base.
-        change: what the kind changes; None for a kind of items whose negatives are not counted.
+        change: change that the kind makes. None for kinds whose negatives are not counted.
         asked: share of the training captions with a negative of this kind.
     """
 
@@ -71,10 +71,10 @@ def kind_result(row: Row, base: str, model: str, asked: AskedChanges) -> KindRes
     """Build the result of one kind of foil from a row of a comparison.
 
     Args:
-        row: of a comparison.
+        row: row of a comparison.
         base: key of the base in the row's values.
         model: key of the model.
-        asked: by its training.
+        asked: changes that the model's training asks for.
     """
     changes: dict[str, Change] = {kind: kind for kind in get_args(Change)}
     change = changes.get(row.name)

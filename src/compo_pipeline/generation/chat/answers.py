@@ -89,11 +89,11 @@ class Answer(NamedTuple):
     """A model's answer as text, unchecked, with refusal, numbers of tokens and date.
 
     Attributes:
-        text: as the model wrote it.
+        text: text as the model wrote it.
         cut: whether it reached its limit of tokens.
         refusal: why the model or its server says that it did not answer; empty where it did.
-        prompt_tokens: of the question, image included; 0 where the server does not count them.
-        answer_tokens: of the text, likewise.
+        prompt_tokens: tokens of the question, image included. 0 if the server does not count them.
+        answer_tokens: tokens of the answer. 0 if the server does not count them.
         date: when it came, in UTC; empty where it is not stored.
     """
 
@@ -120,7 +120,7 @@ def bare_text(text: str) -> str:
 
 
 def _only_text(text: str) -> str:
-    """The one text in a JSON value; the unchanged text if it is no JSON or has several."""
+    """The one text in a JSON value, or the unchanged text if it is no JSON or has several."""
     try:
         texts = list(_texts(json.loads(text)))
     except (ValueError, RecursionError):
@@ -139,7 +139,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def no_answer(answer: Answer) -> str:
-    """Reason why a model gave no answer (refused, or cut off); empty if it gave one."""
+    """Reason why a model gave no answer (refused, or cut off), empty if it gave one."""
     if answer.refusal:
         return f"the model refused: {answer.refusal[:200]!r}"
     return "cut off by max_tokens" if answer.cut else ""

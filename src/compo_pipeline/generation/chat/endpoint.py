@@ -52,11 +52,17 @@ Ask = Callable[[str, Mapping[str, Any]], Answer]
 
 
 class NoAnswer(Exception):
-    """Reason why a question has no answer; it is not stored, and another run asks again."""
+    """Reason why a question has no answer.
+
+    It is not stored, and another run asks again.
+    """
 
 
 class BrokenReply(Exception):
-    """Error for an incomplete HTTP reply, or one without an answer; the request is sent again."""
+    """Error for an incomplete HTTP reply, or one without an answer.
+
+    The request is sent again.
+    """
 
 
 class _Unreachable(BrokenReply):
@@ -64,12 +70,14 @@ class _Unreachable(BrokenReply):
 
 
 class Endpoint:
-    """Client of a model on an OpenAI-compatible server; answers are stored before they are used.
+    """Client of a model on an OpenAI-compatible server.
+
+    Answers are stored before they are used.
 
     Args:
         settings: parsed.
-        key: their YAML key, for errors.
-        seed: of the run; it draws the waits.
+        key: YAML key of the settings, for errors.
+        seed: seed of the run. It draws the waits.
         cache: file of stored answers.
     """
 
@@ -147,7 +155,9 @@ class Endpoint:
         key: str,
         body: Mapping[str, Any],
     ) -> Answer:
-        """Answer to a request, stored or from the server; what a retry may change is sent again.
+        """Answer to a request, stored or from the server.
+
+        What a retry may change is sent again.
 
         Raises:
             NoAnswer: the last try failed, too, or a retry would not change the reply.
@@ -183,7 +193,7 @@ class Endpoint:
         raise NoAnswer(f"no answer: {reason} (sent {RETRIES + 1} times)")
 
     def _count_request(self) -> None:
-        """Count a request that is about to be sent; raise an error beyond the run's maximum."""
+        """Count a request that is about to be sent, and raise an error beyond the run's maximum."""
         most = self._settings.max_requests
         if most is not None and next(self._numbers) > most:
             raise SettingsError(
@@ -193,7 +203,10 @@ class Endpoint:
             )
 
     def _reason_to_retry(self, reply: httpx.Response) -> str:
-        """What a server says in place of an answer; an error if a retry would not change it."""
+        """Message of a server in place of an answer.
+
+        Raises an error if a retry would not change it.
+        """
         own, key, status = self._settings, self._key, reply.status_code
         said = reply.headers.get("location") or reply.content.decode(errors="replace")
         reason = f"{status}: {masked(' '.join(said.split())[:_QUOTED])}"
@@ -283,7 +296,7 @@ def read_answer(body: bytes) -> Answer:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds to wait by the `Retry-After` header; 0 without the header, or with a date in it."""
+    """Seconds to wait by the `Retry-After` header, or 0 without the header or with a date."""
     try:
         return max(0.0, float(headers.get("retry-after", "")))
     except ValueError:
@@ -306,7 +319,7 @@ def request_body(
 
 
 def api_key(settings: EndpointSettings, key: str) -> SecretStr:
-    """The API key in the configured environment variable; empty where none is configured.
+    """The API key in the configured environment variable, empty where none is configured.
 
     Raises:
         SettingsError: the environment lacks it, or holds what no header can; names the YAML key.

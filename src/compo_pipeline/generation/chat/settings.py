@@ -16,7 +16,10 @@ _RESERVED_FIELDS = frozenset({"model", "messages", "temperature", "max_tokens", 
 
 
 def _check_url(url: str) -> str:
-    """Validator: return the URL; refuse one that is not http(s), or has a query or fragment."""
+    """Validator that returns the URL.
+
+    It refuses a URL that is not http(s), or has a query or fragment.
+    """
     parts = urlsplit(url)
     complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     if not complete or parts.query or parts.fragment:

@@ -23,7 +23,10 @@ Role = Literal["negative", "positive"]
 
 @dataclass(frozen=True, slots=True)
 class EditRequest:
-    """A caption to edit, with its parse; `sentence` is its index among the sample's sentences."""
+    """A caption to edit, with its parse.
+
+    `sentence` is its index among the sample's sentences.
+    """
 
     sample_id: str
     sentence: int
@@ -34,7 +37,10 @@ class EditRequest:
 
 @dataclass(frozen=True, slots=True)
 class EditedCaption:
-    """A caption after an edit that passed all checks; `detail` names the edit."""
+    """A caption after an edit that passed all checks.
+
+    `detail` names the edit.
+    """
 
     text: str
     detail: str
@@ -63,12 +69,12 @@ class ImageRequest:
     """A request to generate an image of an edited sentence.
 
     Attributes:
-        sample_id: of the caption row whose sentence was edited.
+        sample_id: id of the caption row whose sentence was edited.
         sentence: index of the edited sentence.
         role: "negative" or "positive".
         text: the edited sentence, which the image should show.
         image: file of the real image.
-        seed: of this image's own random numbers.
+        seed: seed of the random numbers of this image.
     """
 
     sample_id: str

@@ -141,7 +141,7 @@ def generate(
         editor: edits captions.
         parser: parses them for the editor.
         generator: generates images; None for texts alone.
-        settings: how images are stored.
+        settings: settings of how images are stored.
         root: folder of the real images.
         state: folder of the stored images of all runs; `publish` links them.
         engine: edits captions, where the editor allows several processes.
@@ -244,7 +244,7 @@ class _ImageGeneration:
 
         Args:
             texts: all jobs with their texts.
-            count: how many there are.
+            count: number of images.
         """
         with Meter(count, "generating images") as meter:
             for some in grouped(texts, _AT_ONCE):

@@ -86,7 +86,7 @@ def open_editor(settings: CounterfactualSettings, opening: Opening) -> CaptionEd
 def open_generator(
     settings: CounterfactualSettings, opening: Opening, editor: CaptionEditor
 ) -> ImageGenerator | None:
-    """Create the configured image generator; None if no images are wanted.
+    """Create the configured image generator, or None if no images are wanted.
 
     Raises:
         SettingsError: as of `open_editor`.

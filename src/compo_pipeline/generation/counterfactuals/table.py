@@ -111,7 +111,7 @@ class TableImages:
                 yield f"{path} below {self._folder} ({TABLE_KEY}.images): {error}"
 
     def _image_path(self, request: ImageRequest) -> str | None:
-        """Path of the image that the table names for a request's text; None if there is no path."""
+        """Path of the image that the table names for a request's text, or None."""
         for each in self._annotations.of_sentence(request.sample_id, request.sentence):
             shown = {
                 "negative": zip(each.negatives, each.negative_images, strict=False),

@@ -26,7 +26,7 @@ def quarantine_rows(rows: Iterable[Counterfactual], images: Iterable[str]) -> It
     """Rows of the quarantine table, from the failed rows, with real image and reason.
 
     Args:
-        rows: of the table.
+        rows: rows of the table.
         images: path of each row's real image.
     """
     for number, (row, image) in enumerate(zip(rows, images, strict=True)):
@@ -78,7 +78,10 @@ class FailureReason(NamedTuple):
 
 
 def failure_reasons(rows: Iterable[Counterfactual]) -> list[FailureReason]:
-    """Counted reasons of failed edits, most frequent first; quotes and numbers are ignored."""
+    """Counted reasons of failed edits, most frequent first.
+
+    Quotes and numbers are ignored.
+    """
     times, examples = Counter[tuple[str, str]](), dict[tuple[str, str], str]()
     for row in rows:
         if row.state == FAILED:
@@ -93,7 +96,7 @@ def refuse_too_many(rows: Sequence[Counterfactual], tolerated: float, preview: P
     """Raise an error if too large a share of the edits failed.
 
     Args:
-        rows: of the table.
+        rows: rows of the table.
         tolerated: share of the edits of either role that may fail; all of them never may.
         preview: the folder of the preview page.
 

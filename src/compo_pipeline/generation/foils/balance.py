@@ -34,10 +34,10 @@ class Candidate(NamedTuple):
     """A possible foil item: its image, exchanged words, text-model preference and texts.
 
     Attributes:
-        image: that it shows.
+        image: image that the item shows.
         words: the expression of the caption, and the one that the foil has in its place; or names
             of what the two have in common with others.
-        preference: by how much a text model prefers the caption, in nats.
+        preference: difference in nats by which a text model prefers the caption to the foil.
         texts: caption and foil.
     """
 

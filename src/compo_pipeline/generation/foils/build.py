@@ -72,9 +72,9 @@ class Texts:
     """Text models of training captions and of their foils, to score texts of items with.
 
     Args:
-        captions: of each training image those that are given.
+        captions: captions that are given, of each training image.
         settings: kinds.
-        parser: of captions.
+        parser: parser of captions.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ def build(
     """Build the foil items of a split, at most one per image and kind of foil, with reports.
 
     Args:
-        images: of the split; none of them trains.
+        images: images of the split. None of them trains.
         split: name of the set of items.
-        texts: of the rows that train.
+        texts: texts of the rows that train.
         settings: kinds and limits.
-        parser: of captions.
+        parser: parser of captions.
     """
     parses = parser(dict.fromkeys(text for image in images for text in image.captions))
     reports = {kind: KindReport() for kind in settings.kinds}
@@ -208,7 +208,7 @@ def choose_images(
     """Choose the images of caption rows that become items, in order of a content hash.
 
     Args:
-        rows: of a split.
+        rows: rows of a split.
         hashes: sha256 of an image's bytes by path.
         taken: such hashes of images that must not become items, by the reason.
 
@@ -255,7 +255,7 @@ def build_splits(
         trains: the split that trains, or those that do.
         official: sha256 of the images of official benchmarks.
         settings: splits, kinds and limits.
-        parser: of captions.
+        parser: parser of captions.
 
     Returns:
         The items, and for each set a report: the images that are left out, by reason, and the
@@ -307,9 +307,9 @@ def shortage(report: Mapping[str, Any], split: str, settings: FoilSettings) -> s
     """Text: why no kind of a set of foils is used, and how many photos or what settings change it.
 
     Args:
-        report: of the builder.
+        report: report of the builder.
         split: name of the set.
-        settings: of the builder.
+        settings: settings of the builder.
     """
     kinds = report["splits"].get(split, {}).get("kinds", {})
     if not kinds:

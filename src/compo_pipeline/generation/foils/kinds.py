@@ -40,15 +40,15 @@ class Draft(NamedTuple):
     Attributes:
         words: the expression of the caption and that of the foil; where two are exchanged, the
             first and the second of the caption.
-        parse: what is edited: a caption of the image, or a part of it.
+        parse: parse of the edited text: a caption of the image, or a part of it.
         false: edits that make the foil.
         problem: why the foil may be true, or empty.
         true: edits that make the item's caption; none leaves it as it is.
         lead: text before both.
-        names: by which drafts are each other's inverse, where it is not their words: of exchanged
-            objects what kinds of nouns they are, as people and animals come first in most captions.
-        kind: what the foil has changed.
-        sentence: which of the image's captions it is made of.
+        names: names that identify inverse drafts, if it is not the words that do so. For exchanged
+            objects they are kinds of nouns, because people and animals come first in most captions.
+        kind: kind of the change.
+        sentence: index of the caption that the foil is made of.
     """
 
     words: tuple[str, str]
@@ -86,8 +86,8 @@ def drafts(parses: Sequence[Parse], wanted: Sequence[Kind]) -> Iterator[Draft]:
     """All possible foils of an image's captions, including those that may be true.
 
     Args:
-        parses: of its captions, all different.
-        wanted: what to change.
+        parses: parses of its captions, all different.
+        wanted: kinds to make.
     """
     evidence = Evidence(parses)
     for number, parse in enumerate(parses):
@@ -114,7 +114,7 @@ def _replacement_drafts(category: Category, parse: Parse, evidence: Evidence) ->
 def _replacement_problem(
     parse: Parse, element: Element, one: Replacement, evidence: Evidence
 ) -> str:
-    """Reason why a foil with this replacement may be true of the image; empty if none is known."""
+    """Reason why a foil with this replacement may be true of the image, empty if none is known."""
     word = one.words[1]
     if element.upos == "ADP":
         noun = noun_of_phrase_at(parse, element.end)
@@ -125,7 +125,7 @@ def _replacement_problem(
 
 
 def _word_problem(word: str, element: Element, evidence: Evidence) -> str:
-    """Reason why a new word may be true of the image, by the captions' words; empty if none."""
+    """Reason why a new word may be true of the image, by the captions' words, empty if none."""
     if evidence.contains(word):
         return NAMED
     return SYNONYM if evidence.may_name(word, element.upos, element.tag) else ""
@@ -286,13 +286,13 @@ def compatible_lemmas(word: str, upos: str, tag: str) -> frozenset[str]:
 
 
 def lemma_name(word: str, upos: str, tag: str) -> str:
-    """Lemma of a word form; the case-folded word itself if the lexicon lacks it."""
+    """Lemma of a word form, or the case-folded word itself if the lexicon lacks it."""
     lemma = load_lexicon().find_lemma(fold_case(word), upos, tag)
     return lemma.name if lemma else fold_case(word)
 
 
 def modified_noun(parse: Parse, place: int) -> int | None:
-    """Token index of the noun that an attribute modifies, in its phrase or before it; or None.
+    """Token index of the noun that an attribute modifies, in its phrase or before it, or None.
 
     One before it is the last of the preceding phrase ("the ball is red").
     """
@@ -306,7 +306,7 @@ def modified_noun(parse: Parse, place: int) -> int | None:
 
 
 def noun_of_phrase_at(parse: Parse, place: int) -> int | None:
-    """Token index of the noun whose noun phrase starts at a token; None if none starts there."""
+    """Token index of the noun whose noun phrase starts at a token, or None if none starts there."""
     return next((end - 1 for start, end in noun_phrases_of(parse) if start == place), None)
 
 
@@ -314,7 +314,7 @@ class Evidence:
     """Facts that the captions of one image state, to find out whether a foil is true of it.
 
     Args:
-        parses: of all its captions.
+        parses: parses of all captions of the image.
     """
 
     def __init__(self, parses: Iterable[Parse]) -> None:

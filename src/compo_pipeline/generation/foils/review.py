@@ -61,7 +61,7 @@ def draw(foils: Iterable[Foil], split: str | None, fingerprint: str) -> list[Foi
     Args:
         foils: all items.
         split: name of the set; None draws none.
-        fingerprint: of the items, which seeds the draw.
+        fingerprint: fingerprint of the items, which seeds the draw.
     """
     own = (one for one in foils if one.split == split and one.state == USED)
     used = sorted(own, key=lambda one: one.item)
@@ -71,12 +71,12 @@ def draw(foils: Iterable[Foil], split: str | None, fingerprint: str) -> list[Foi
 def read(
     content: Mapping[str, Any], report: Mapping[str, Any], drawn: Sequence[Foil]
 ) -> dict[str, Verdict]:
-    """Read the verdicts by item from a review file's content; empty if there is no file.
+    """Read the verdicts by item from a review file's content, empty if there is no file.
 
     Args:
-        content: of the file; empty for none.
+        content: content of the file. Empty for none.
         report: `foils_report`, with builder and fingerprint.
-        drawn: what `draw` returns.
+        drawn: items that `draw` returned.
 
     Raises:
         SettingsError: it is no review, or one of other items.
@@ -106,7 +106,9 @@ def read(
 
 
 def noise_by_kind(drawn: Sequence[Foil], verdicts: Mapping[str, Verdict]) -> dict[str, Noise]:
-    """Share of false items for each reviewed kind of foil, with its interval; "" is all kinds.
+    """Share of false items for each reviewed kind of foil, with its interval.
+
+    "" stands for all kinds.
 
     An item that was passed over, before one with a verdict in the order of the draw, counts as
     unsure: what a person leaves out is no random part.

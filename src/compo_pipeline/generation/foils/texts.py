@@ -38,7 +38,7 @@ class Trigrams:
     number of different words behind h, and h' the history h without its first word.
 
     Args:
-        captions: to learn from.
+        captions: captions to learn from.
     """
 
     def __init__(self, captions: Iterable[str]) -> None:
@@ -101,7 +101,7 @@ class Preference:
     under models of captions that have foils and of their foils.
 
     Args:
-        captions: to learn from.
+        captions: captions to learn from.
         pairs: captions with their foils, of the same source.
     """
 

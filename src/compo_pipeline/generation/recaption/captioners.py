@@ -87,7 +87,7 @@ class EndpointCaptioner:
 
     Args:
         settings: prompt and size of images.
-        own: of the endpoint.
+        own: settings of the endpoint.
         state: folder of stored answers.
     """
 
@@ -114,7 +114,10 @@ class EndpointCaptioner:
         return hash_of({**size, **self._request_body(content)})
 
     def _request_body(self, content: str, *parts: Mapping[str, Any]) -> dict[str, Any]:
-        """JSON body of the request for an image; `parts` are the message's parts with the image."""
+        """JSON body of the request for an image.
+
+        `parts` are the message's parts with the image.
+        """
         asked = {"type": "text", "text": self._settings.prompt}
         seed = seeding.digest(0, content) % SEEDS
         message = {"role": "user", "content": [*parts, asked]}
@@ -142,7 +145,9 @@ def data_uri(image: Image) -> str:
 
 
 def check(folder: Path) -> str:
-    """Type of the model in a folder; raises an error if the type is not supported.
+    """Type of the model in a folder.
+
+    Raises an error if the type is not supported.
 
     Raises:
         SettingsError: it holds none of the known types, or asks for code of its own.
@@ -171,7 +176,7 @@ class LocalCaptioner:
 
     Args:
         settings: prompt and size of images.
-        own: of the model.
+        own: settings of the model.
         state: folder of stored answers.
 
     Raises:
@@ -190,7 +195,7 @@ class LocalCaptioner:
 
     @property
     def prompt(self) -> str:
-        """Prompt that the model gets with each image; empty for a model without prompts."""
+        """Prompt that the model gets with each image, empty for a model without prompts."""
         if self._kind in _CHAT:
             return self._settings.prompt
         return self._own.text or (_TASK_TEXT if self._kind in _TASK else "")
@@ -254,7 +259,7 @@ class LocalCaptioner:
     def _answer_batch(
         self, network: Any, processor: Any, questions: Sequence[Question]
     ) -> Iterator[Answer | NoAnswer]:
-        """Yield and store the answers to a batch; `NoAnswer` for unreadable images."""
+        """Yield and store the answers to a batch, or `NoAnswer` for unreadable images."""
         found: dict[str, Answer | NoAnswer] = {}
         readable: dict[str, Image] = {}
         for question in questions:

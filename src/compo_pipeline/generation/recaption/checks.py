@@ -56,9 +56,9 @@ def check(answer: Answer, settings: RecaptionSettings, vocabulary: Vocabulary) -
     """Clean a model's answer, and check whether what is left is a caption.
 
     Args:
-        answer: of the model.
+        answer: answer of the model.
         settings: the prompt, and the least share of known words.
-        vocabulary: of the language pipeline.
+        vocabulary: vocabulary of the language pipeline.
     """
     lines = _unwrapped(answer.text)
     text, opening = sentences.clean(_QUOTED.sub(r"\2", _without_marks(lines)))
@@ -113,7 +113,7 @@ def _reason_to_reject(
 
 
 def repeated_share(words: list[str]) -> float:
-    """Share of the word trigrams in a text that occurred before; 0 below three words."""
+    """Share of the word trigrams in a text that occurred before, or 0 below three words."""
     runs = Counter(zip(*(words[start:] for start in range(_RUN)), strict=False))
     return 1 - len(runs) / runs.total() if runs else 0.0
 

@@ -72,8 +72,8 @@ def captioned_images(
     """Mapping from image path to the original captions of the image in the source's records.
 
     Args:
-        records: of a source.
-        splits: whose images are meant; None for all.
+        records: records of a source.
+        splits: splits whose images are captioned. None for all.
     """
     found: dict[str, Captioned] = {}
     for record in records:
@@ -110,9 +110,9 @@ def recaption(
         sources: images by path, with the source's captions.
         root: folder of the images.
         captioner: writes the captions.
-        settings: how images are shown, and which captions are rejected.
-        ingest: how images are measured; their measurements are ingest's own.
-        vocabulary: of the language pipeline.
+        settings: settings of how images are shown and which captions are rejected.
+        ingest: settings of ingest, whose measurements of images are used.
+        vocabulary: vocabulary of the language pipeline.
         engine: measures images.
     """
     folder = ingest.journal and ingest.journal.parent
@@ -176,7 +176,9 @@ def _ask(
     settings: RecaptionSettings,
     ingest: IngestSettings,
 ) -> dict[str, str]:
-    """Ask about the readable images without a stored answer; by key, why there is no answer.
+    """Ask about readable images without a stored answer.
+
+    Returns, by key, why there is no answer.
 
     Equal images share a question.
     """
@@ -246,10 +248,10 @@ class Recaptions:
         """Of all images of some splits.
 
         Args:
-            rows: of the images that have one.
+            rows: rows of the images that have one.
             rejected: the images that have none.
             settings: whether the source's captions stay.
-            splits: whose images are captioned; None for all.
+            splits: splits whose images are captioned. None for all.
         """
         self._rows, self._keep, self._splits = rows, settings.keep_original, splits
         self._places = {path: n for n, path in enumerate(rows.column("image").to_pylist())}
@@ -266,7 +268,9 @@ class Recaptions:
         return {name: self._counts[name] for name in names}
 
     def replaced(self, records: Iterable[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
-        """Yield the records with recaptions; records of one image and split are merged into one.
+        """Yield the records with recaptions.
+
+        Records of one image and split are merged into one.
 
         The first of each image and split stands for all of it.
 
@@ -308,12 +312,12 @@ class Recaptions:
 
 
 def captioned_splits(settings: RecaptionSettings, sample: SampleSettings) -> list[str] | None:
-    """Splits to caption: the configured ones, and `held_out` if one is sampled; None for all."""
+    """Splits to caption: the configured ones, and `held_out` if one is sampled, or None for all."""
     if settings.splits is None:
         return None
     return [*settings.splits, *([HELD_OUT] if sample.split in settings.splits else [])]
 
 
 def _is_in_splits(record: RawCaption, splits: Sequence[str] | None) -> bool:
-    """Whether a record belongs to one of the splits; None stands for all splits."""
+    """Whether a record belongs to one of the splits, or None stands for all splits."""
     return splits is None or record.split in splits

@@ -35,7 +35,7 @@ def draw_attention(
     attention: AttentionSettings,
     site: Site,
 ) -> Path:
-    """Draw the attention of phrases under base and fine-tuned model; log grids and HTML page.
+    """Draw the attention of phrases under base and fine-tuned model, and log grids and page.
 
     Returns:
         The folder of all pages: each split, and own images, have one.

@@ -32,7 +32,9 @@ from compo_pipeline.registry.verification import open_models
 def gather_items(
     benchmarks: BenchmarksSettings, data: DataSettings, generator_settings: Any
 ) -> list[Subtask]:
-    """Items of all enabled benchmarks; generated data are generated first.
+    """Items of all enabled benchmarks.
+
+    Generated data are generated first.
 
     Raises:
         SettingsError: no benchmark is on.

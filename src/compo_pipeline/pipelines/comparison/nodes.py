@@ -31,7 +31,9 @@ def run_cells(
     command: CommandOptions,
     folder: str,
 ) -> list[dict[str, Any]]:
-    """Run `train_eval` for the cells that have no results; returns all cells with result folders.
+    """Run `train_eval` for the cells that have no results.
+
+    Returns all cells with result folders.
 
     Raises:
         SettingsError: there is no such set, or a cell cannot be run on this dataset.

@@ -47,8 +47,8 @@ def open_engines(
 
     Args:
         settings: name editor and generator and hold the settings of each.
-        language_model: of the parser.
-        opening: what editor and generator are opened with.
+        language_model: language model of the parser.
+        opening: inputs with which editor and generator are opened.
 
     Raises:
         SettingsError: settings that cannot be used, found before a caption is edited.
@@ -119,6 +119,9 @@ def preview_counterfactuals(
 def check_counterfactuals(
     counterfactuals: Sequence[Counterfactual], settings: CounterfactualSettings, preview: Path
 ) -> dict[str, Any]:
-    """Summary of the edits; raises an error if too many failed, after the preview."""
+    """Summary of the edits.
+
+    Raises an error if too many failed, after the preview.
+    """
     refuse_too_many(counterfactuals, settings.tolerated_share, preview)
     return summary(counterfactuals)

@@ -77,7 +77,9 @@ def write_report(
     foil_settings: FoilSettings,
     site: Site,
 ) -> tuple[dict[str, str | bytes], dict[str, Any]]:
-    """The run's evaluation report and headline figures, which its MLflow run has too; prints them.
+    """The run's evaluation report and headline figures, which its MLflow run has too.
+
+    It prints them.
 
     The control's metrics go to its own run.
 

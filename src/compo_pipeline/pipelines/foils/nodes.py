@@ -61,7 +61,7 @@ def write_review_page(
     benchmarks: BenchmarksSettings,
     root: Path,
 ) -> dict[str, str | bytes]:
-    """Page for reviewing foil items by hand; empty if there are none.
+    """Page for reviewing foil items by hand, empty if there are none.
 
     Raises:
         SettingsError: there is a review, and it is one of other items.

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def prepare_source(data: DataSettings, generator_settings: Any) -> dict[str, Any]:
-    """Generate the source data if their format has a generator; returns a description."""
+    """Generate the source data if their format has a generator, and return a description."""
     if made := data.generated:
         GENERATORS[made.format].generate(generator_settings, made.root)
     return locate(data)
@@ -52,7 +52,7 @@ def recaption_images(
     state: str,
     dataset: str,
 ) -> tuple[Sequence[Recaption], Sequence[Rejected], dict[str, Any], dict[str, str | bytes]]:
-    """Caption the images of the records that ingest uses; empty without a captioner.
+    """Caption the images of the records that ingest uses, empty without a captioner.
 
     Returns:
         New captions, rejected answers, counts of both, and a page of old and new captions.

@@ -69,7 +69,7 @@ def compare_requests(
 
 
 def _compare_words(window: Window, counts: Mapping[str, int]) -> Words:
-    """Word frequencies of logged texts against training captions; empty without texts."""
+    """Word frequencies of logged texts against training captions, empty without texts."""
     places = window.one_of_each(SEED)
     texts = [window.captions[place] for place in places if window.given[place]]
     texts = [text for text in texts if text]

@@ -37,7 +37,9 @@ def export_checkpoint(
     waive: tuple[Role, ...],
     tuned: BenchmarksSettings,
 ) -> Path:
-    """Write the checkpoint as an open_clip folder with card and evidence; returns the folder.
+    """Write the checkpoint as an open_clip folder with card and evidence.
+
+    Returns the folder.
 
     The evidence's reference is of the exported weights.
 

@@ -138,7 +138,9 @@ def train_models(
     selecting: BenchmarksSettings,
     benchmarks: BenchmarksSettings,
 ) -> tuple[Path, Path | dict[str, str], dict[str, Progress]]:
-    """Train the method and its control; returns the folders of their checkpoints, and progress.
+    """Train the method and its control.
+
+    Returns the folders of their checkpoints, and progress.
 
     Both are trained together: processes of several hosts meet once. In place of a control there may
     be a file with the reason for none. The ratio that `selecting` chooses for the method is the
@@ -179,7 +181,10 @@ def log_training(
     progress: Mapping[str, Progress],
     views_preview: Path,
 ) -> pd.DataFrame:
-    """Log the views' page, counts and missing points of curves; returns all curves as a table."""
+    """Log the views' page, counts and missing points of curves.
+
+    Returns all curves as a table.
+    """
     for name, done in progress.items():
         run_id = run["control_run_id"] if name == CONTROL else run["run_id"]
         with tracking.adopt(run_id) as record, tracking.store_errors():
@@ -203,7 +208,7 @@ def _ratio_items(
     selecting: BenchmarksSettings,
     benchmarks: BenchmarksSettings,
 ) -> Sequence[Subtask]:
-    """Held-out items that choose the WiSE-FT ratio; empty if the ratio is configured.
+    """Held-out items that choose the WiSE-FT ratio, empty if the ratio is configured.
 
     Raises:
         SettingsError: they are missing, not of composition, official or among the reported ones.

@@ -68,6 +68,9 @@ def select_valid_captions(
     validation_result: dict[str, Any],
     caption_language: dict[str, Any],
 ) -> Sequence[Caption]:
-    """Caption rows without quarantined ones; fails if too many are bad or not understood."""
+    """Caption rows without quarantined ones.
+
+    It fails if too many are bad or not understood.
+    """
     refuse_unknown(caption_language)
     return valid_captions(captions, quarantine, validation_result)

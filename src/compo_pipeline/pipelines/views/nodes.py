@@ -70,7 +70,7 @@ def draw_views(
     state: str,
     prepare: PrepareSettings,
 ) -> Path:
-    """Draw the training views of every epoch, one table each; returns the folder of them."""
+    """Draw the training views of every epoch, one table each, and return the folder of them."""
     rows, drawing = training_rows(valid_captions, views.split), registry.build(method, method_views)
     parsed, edited = Table.of(parses, Parse), Table.of(counterfactuals, Counterfactual)
     language = name_and_version(load_once(language_model)) if parses else ""

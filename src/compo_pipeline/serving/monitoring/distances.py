@@ -39,12 +39,12 @@ class OutsideShare:
         kind: images or texts.
         threshold: cosine distance to the neighbour.
         images: clusters that have an embedding of the kind.
-        share: per cent of these that have a request beyond the threshold.
-        interval: its 95% interval.
+        share: share of these that have a request beyond the threshold, in per cent.
+        interval: 95% interval of the share.
         requests: number of requests with such an embedding.
-        requests_share: per cent of the requests.
-        requests_interval: its 95% interval, by cluster.
-        expected: per cent of the reference's own rows.
+        requests_share: share of the requests, in per cent.
+        requests_interval: 95% interval of the share of requests, by cluster.
+        expected: share of the reference's own rows, in per cent.
     """
 
     kind: str
@@ -63,9 +63,9 @@ class HardRequest:
     """A logged request in a list of the hardest ones, with the value it is ranked by.
 
     Attributes:
-        request: its id.
-        row: of its table.
-        image_hash: of the image; None without one.
+        request: id of the request.
+        row: row of the request's table.
+        image_hash: hash of the image. None without an image.
         caption: the text, where it is logged.
         value: the number that the list is sorted by.
     """
@@ -79,12 +79,12 @@ class HardRequest:
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Cosine distances of requests to the reference sample; NaN where there is no embedding.
+    """Cosine distances of requests to the reference sample, or NaN where there is no embedding.
 
     Attributes:
-        images: of the requests [n].
-        texts: of the requests whose text was given [n].
-        thresholds: of both, by kind.
+        images: distances of the requests' images [n].
+        texts: distances of the requests' texts, if the text was given [n].
+        thresholds: thresholds of images and texts, by kind.
     """
 
     images: Floats
@@ -136,7 +136,10 @@ def measure_distances(
 
 
 def outside_shares(window: Window, distances: Distances) -> list[OutsideShare]:
-    """Shares of out-of-distribution images and texts; a kind without embeddings is left out."""
+    """Shares of out-of-distribution images and texts.
+
+    A kind without embeddings is left out.
+    """
     shares = []
     for kind, values in (("images", distances.images), ("texts", distances.texts)):
         there = ~np.isnan(values)
@@ -171,9 +174,9 @@ def hardest(
 
     Args:
         window: the requests.
-        distances: of them.
+        distances: distances of the window.
         margins: over texts of the reference [n].
-        count: of each list.
+        count: number of requests in each list.
     """
     numbers = window.margins, margins, distances.images, distances.texts
     found = {}
@@ -193,7 +196,7 @@ def hardest(
 
 
 def _smallest(values: Floats, clusters: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Indices of the smallest values, one of each cluster; NaN is left out."""
+    """Indices of the smallest values, one of each cluster, or NaN is left out."""
     order = np.argsort(values, kind="stable")
     order = order[~np.isnan(values[order])]
     _, first = np.unique(clusters[order], return_index=True)

@@ -54,13 +54,15 @@ _GRID = 256
 
 @dataclass(frozen=True, eq=False)
 class PairRows:
-    """Rows of an image with a text, as embeddings and word counts; a missing value is NaN.
+    """Rows of an image with a text, as embeddings and word counts.
+
+    A missing value is NaN.
 
     Attributes:
         images: embeddings [n, D], of length 1.
         texts: embeddings [n, D], of length 1.
-        tokens: of the text [n].
-        words: of the text [n].
+        tokens: numbers of tokens of the text [n].
+        words: numbers of words of the text [n].
         unknown_words: words of the text that no training caption has [n].
     """
 
@@ -90,16 +92,16 @@ class FigureDrift:
     """Drift of one quantity (such as cosines) from requests to reference: p values, effect sizes.
 
     Attributes:
-        name: of the figure, of `FIGURES`.
+        name: name of the figure, one of `FIGURES`.
         requests: rows of the window that have it.
         reference: rows of the reference.
-        p: of the permutation test; None where there are too few rows, or nothing to compare.
+        p: p value of the permutation test. None if there are too few rows, or nothing to compare.
         adjusted: p for all figures together.
         apart: probability that a row of the window lies on the window's side of one of the
             reference, ties counting half; 0.5 without drift. Of embeddings by a linear
             classifier that is fitted on other rows; of numbers by their size, so that it is below
             0.5 where the window's are smaller.
-        means: of the window and of the reference; None of embeddings.
+        means: means of the window and of the reference. None for embeddings.
         interval: 95% interval of the difference of the means.
         deviations: difference of the means in standard deviations of the reference.
     """
@@ -133,8 +135,8 @@ def compare_rows(window: PairRows, reference: PairRows, seed: int) -> Compared:
 
     Args:
         window: one row for each image.
-        reference: of the version; the texts that margins are above are taken from it.
-        seed: of the draws.
+        reference: reference of the version. Margins are over its texts.
+        seed: seed of the draws.
     """
     rng = np.random.default_rng(seed)
     if len(window) > MOST_ROWS:
@@ -177,8 +179,8 @@ def measure_drift(
     """Test each quantity for drift between requests and reference, and measure effect sizes.
 
     Args:
-        compared: of `compare_rows`.
-        seed: of permutations and random features.
+        compared: rows that `compare_rows` returns.
+        seed: seed of permutations and random features.
         permutations: number of them.
 
     Returns:
@@ -251,7 +253,7 @@ def kernel_statistics(features: Floats, labels: Floats, count: int) -> Floats:
 
     Args:
         features: centred, [n, F].
-        labels: of `permuted_labels`, [P + 1, n].
+        labels: labels that `permuted_labels` returns [P + 1, n].
         count: rows of the window.
     """
     sums = labels @ features  # of the reference it is the negative
@@ -265,7 +267,7 @@ def energy_statistics(values: Floats, labels: Floats, count: int) -> Floats:
 
     Args:
         values: numbers [n].
-        labels: of `permuted_labels`, [P + 1, n].
+        labels: labels that `permuted_labels` returns [P + 1, n].
         count: rows of the window.
     """
     grid = np.unique(values)
@@ -281,8 +283,8 @@ def adjusted_p_values(statistics: Mapping[str, Floats]) -> dict[str, tuple[float
     """Permutation p value of each quantity, and the p value adjusted for all quantities together.
 
     Args:
-        statistics: by figure, [P + 1], larger for more drift, the observed one first; the same
-            place is the same permutation in all of them.
+        statistics: statistics by figure [P + 1], larger for more drift. The observed one is first,
+            and a position is the same permutation in all of them.
     """
     names = list(statistics)
     if not names:
@@ -313,7 +315,7 @@ def classifier_auc(rows: Floats, inside: Bools, rng: np.random.Generator) -> flo
     Args:
         rows: embeddings [n, D].
         inside: whether a row is of the window [n].
-        rng: of the halves.
+        rng: generator that draws the halves.
     """
     first = np.zeros(len(rows), dtype=bool)
     for side in (inside, ~inside):

@@ -31,7 +31,10 @@ ALARM_STATUS = 3
 
 
 class Alarm(PlainError):
-    """Exception: a monitoring report found drift; raised after all results are written."""
+    """Exception: a monitoring report found drift.
+
+    It is raised after all results are written.
+    """
 
     exit_code = ALARM_STATUS
 
@@ -41,7 +44,7 @@ class Measured:
     """Measurements of a window of requests: drift, shares out of distribution, hardest requests.
 
     Attributes:
-        figures: their drift.
+        figures: drift of the figures.
         outside: shares out of distribution.
         hardest: lists of the hardest requests.
     """
@@ -53,7 +56,10 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Shifted and new words of the logged texts; `texts` is the number of images with a text."""
+    """Shifted and new words of the logged texts.
+
+    `texts` is the number of images with a text.
+    """
 
     texts: int
     shifts: Sequence[WordShift]

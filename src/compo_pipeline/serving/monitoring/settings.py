@@ -42,7 +42,10 @@ class MonitoringSettings:
             raise ValueError(f"until: expected a time after since ({self.since}), got {self.until}")
 
     def window(self, now: datetime) -> tuple[datetime, datetime]:
-        """Begin and end of the time window of requests; it ends at `now` at the latest."""
+        """Begin and end of the time window of requests.
+
+        It ends at `now` at the latest.
+        """
         until = min(self.until or now, now)
         since = self.since or until - timedelta(hours=self.window_hours)
         return since.astimezone(UTC), until.astimezone(UTC)

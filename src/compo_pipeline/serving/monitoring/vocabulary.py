@@ -24,10 +24,10 @@ class WordShift:
     """A word whose share of all words differs between logged texts and training captions.
 
     Attributes:
-        word: in lower case.
-        texts: of different images that have it.
-        share: per cent of the requests' words.
-        training: per cent of the training captions' words.
+        word: word in lower case.
+        texts: number of different images whose text has the word.
+        share: share of the requests' words, in per cent.
+        training: share of the training captions' words, in per cent.
         p: two-sided, by image, adjusted by Holm's correction for all compared words.
     """
 
@@ -43,8 +43,8 @@ class NewWord:
     """A word of the logged texts that no training caption has.
 
     Attributes:
-        word: in lower case.
-        texts: of different images that have it.
+        word: word in lower case.
+        texts: number of different images whose text has the word.
         example: one of these.
     """
 

@@ -51,7 +51,9 @@ _COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """The logged requests of a time window as arrays; a number that a request lacks is NaN.
+    """The logged requests of a time window as arrays.
+
+    A number that a request lacks is NaN.
 
     Attributes:
         since: when it begins.
@@ -61,12 +63,12 @@ class Window:
         images: embeddings [n, D].
         texts: embeddings [n, D].
         given: whether the text was the only one that the image was compared with [n].
-        margins: of the best of several texts over the second [n].
-        tokens: of the text [n].
-        words: of the text [n].
-        unknown_words: of the text [n].
+        margins: margins of the best of several texts over the second [n].
+        tokens: numbers of tokens of the text [n].
+        words: numbers of words of the text [n].
+        unknown_words: shares of unknown words of the text [n].
         captions: the text itself, None where the log has none [n].
-        hashes: of the image, None without one [n].
+        hashes: hashes of the images [n]. None without an image.
         clusters: number of the cluster [n].
         sizes: requests of each cluster, with those that were not read [C].
         left_out: requests that are not compared, by reason.
@@ -100,7 +102,10 @@ class Window:
         return np.sort(order[first])
 
     def pairs(self, places: NDArray[np.int64]) -> PairRows:
-        """Requests at given indices as PairRows; a text that was chosen among several is NaN."""
+        """Requests at given indices as PairRows.
+
+        A text that was chosen among several is NaN.
+        """
         given = self.given[places]
         numbers = (
             np.where(given, values[places], np.nan)
@@ -127,8 +132,8 @@ def read_window(
     """Read the logged requests of a time window that a version's weights answered.
 
     Args:
-        folder: of the log.
-        fingerprint: of the version's weights.
+        folder: folder of the log.
+        fingerprint: fingerprint of the version's weights.
         width: D.
         settings: the window, and the most rows.
         now: the present time.
@@ -192,9 +197,9 @@ def image_bytes(
     """Yield hash and bytes of a window's logged images with the given hashes.
 
     Args:
-        folder: of the log.
+        folder: folder of the log.
         window: the time window.
-        hashes: of the images.
+        hashes: hashes of the images.
     """
     wanted = pa.array([name for name in hashes if name], pa.string())
     for batch in read_requests(folder, window.since, window.until, ("image_hash", "image_bytes")):
@@ -207,7 +212,10 @@ def image_bytes(
 def _usable_rows(
     batch: pa.RecordBatch, fingerprint: str, width: int, left_out: Counter[str]
 ) -> pa.RecordBatch:
-    """Rows that these weights answered and that have an embedding; counts all others by reason."""
+    """Rows that these weights answered and that have an embedding.
+
+    Counts all others by reason.
+    """
     own = pc.equal(batch["fingerprint"], fingerprint)
     # Of the reference's width.
     there = [pc.equal(pc.list_value_length(batch[name]), width) for name in ("image", "text")]
@@ -219,7 +227,10 @@ def _usable_rows(
 
 
 def _embeddings(column: pa.Array | pa.ChunkedArray, width: int) -> NDArray[np.float32]:
-    """Embeddings [n, D] of an Arrow column of lists; a null or another width gives NaN."""
+    """Embeddings [n, D] of an Arrow column of lists.
+
+    A null or another width gives NaN.
+    """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     found = np.full((len(column), width), np.nan, dtype=np.float32)

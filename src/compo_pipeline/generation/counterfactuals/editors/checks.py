@@ -50,12 +50,12 @@ def clean_answer(answer: str, caption: str) -> str:
 
 
 def reason_to_reject(request: EditRequest, text: str) -> str:
-    """Reason why a text is no valid edit of a caption; empty for a valid edit."""
+    """Reason why a text is no valid edit of a caption, empty for a valid edit."""
     return _form_flaw(request.caption, text) or _meaning_flaw(request, text)
 
 
 def _form_flaw(caption: str, text: str) -> str:
-    """Flaw in the form of an edited text, such as unchanged or too long; empty if none."""
+    """Flaw in the form of an edited text, such as unchanged or too long, empty if none."""
     if not _SPOKEN.search(text):
         return "empty"
     if len(text.splitlines()) > 1:
@@ -83,7 +83,7 @@ def _speaks_of_task(text: str) -> bool:
 
 
 def _meaning_flaw(request: EditRequest, text: str) -> str:
-    """Flaw in the meaning of an edit that its words give away; empty if none.
+    """Flaw in the meaning of an edit that its words give away, empty if none.
 
     A word of the caption may always be missing, whatever the share of words to keep.
     """

@@ -72,7 +72,10 @@ def edit_messages(caption: str, role: Role) -> list[dict[str, str]]:
 
 
 def attempt_seed(seed: int, request: EditRequest, attempt: int) -> int:
-    """Sampling seed of an attempt to edit; equal captions have equal seeds and share answers."""
+    """Sampling seed of an attempt to edit.
+
+    Equal captions have equal seeds and share answers.
+    """
     return seeding.digest(seed, request.caption, request.role, attempt) % SEEDS
 
 

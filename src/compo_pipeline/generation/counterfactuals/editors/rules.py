@@ -28,7 +28,10 @@ _NOTHING = "no rule finds anything to change"
 
 
 class RuleEditor:
-    """Caption editor by rules; equal seeds and parses give equal texts, in any batch."""
+    """Caption editor by rules.
+
+    Equal seeds and parses give equal texts, in any batch.
+    """
 
     name: ClassVar[str] = "rules"
     concurrent: ClassVar[bool] = True

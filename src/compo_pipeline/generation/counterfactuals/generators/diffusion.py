@@ -72,7 +72,7 @@ class DiffusionGenerator:
         self.settings_fingerprint = hash_of(self.name, values)
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | str]:
-        """Yield an image for each request, in order; if the real image is unreadable, why it is.
+        """Yield an image for each request, in order, or why the real image is unreadable.
 
         Raises:
             SettingsError: the model cannot be loaded, its parts do not fit together, or a batch
@@ -97,7 +97,10 @@ class DiffusionGenerator:
             )
 
     def _generate_batch(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[Image | None]:
-        """Generate images for requests with their real images, in one batch; None: not finite."""
+        """Generate images for requests, in one batch.
+
+        An image that is not finite is None.
+        """
         import torch
 
         settings, pipe = self._settings, self._pipe
@@ -158,7 +161,10 @@ class DiffusionGenerator:
         return torch.Generator().manual_seed(seed)
 
     def _prompt_inputs(self, texts: list[str], real: list[Image]) -> dict[str, Any]:
-        """Prompt arguments for the pipeline; counts the prompts that leave no padding."""
+        """Prompt arguments for the pipeline.
+
+        Counts the prompts that leave no padding.
+        """
         if not self._settings.injection:
             return {"prompt": texts}
         pipe = self._pipe
@@ -203,7 +209,7 @@ class DiffusionGenerator:
 
 
 def _real_image(path: Path) -> Image | str:
-    """Real image of a request; why it cannot be read if it cannot."""
+    """Real image of a request, or the reason why it cannot be read."""
     try:
         return decoding.load(path.parent, path.name, decoding.Limits(follow_symlinks=True))
     except decoding.ImageError as error:

@@ -95,7 +95,7 @@ def _download(name: str, key: str) -> Path:
 
 
 def missing_file(folder: Path) -> str:
-    """Name of the first file that a pipeline or CLIP folder lacks; empty if it is complete."""
+    """Name of the first file that a pipeline or CLIP folder lacks, empty if it is complete."""
     if (folder / _INDEX).is_file():
         index = foreign.read_object(folder / _INDEX)
         second = ["text_encoder_2"] if "text_encoder_2" in index else []
@@ -149,7 +149,10 @@ def model_folders(settings: DiffusionSettings) -> ModelFolders:
 
 
 def _check_pipeline(folder: Path) -> str:
-    """Raise an error if a pipeline's folder cannot be used; returns the pipeline class's name."""
+    """Raise an error if a pipeline's folder cannot be used.
+
+    Returns the pipeline class's name.
+    """
     if not (folder / _INDEX).is_file():
         raise SettingsError(f"{KEY}.model: '{folder}' is no pipeline, it has no {_INDEX}")
     index = foreign.read_object(folder / _INDEX)
