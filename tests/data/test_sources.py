@@ -106,10 +106,6 @@ def test_the_example_of_the_documentation(project: Path) -> None:
             "data.sources.a.sample.split: 'x' is none of train, test",
         ),
         (
-            {"sources": {"a": {"format": "scenes"}, "b": {"format": "scenes"}}},
-            "data.sources.b.format: 'scenes' is generated, as a is",
-        ),
-        (
             {"sources": {"a": {}, "b": {"splits": {"test": "x", "train": "y"}}}},
             "data.sources: train and test stand in contradicting orders",
         ),

@@ -171,12 +171,6 @@ class DataSettings:
                     f"sources.{name}.root: '{source.root}' is no path below data.root "
                     f"({self.root}); expected one, or null"
                 )
-        made = [name for name, part in self.parts.items() if part.format in GENERATORS]
-        if len(made) > 1:
-            raise ValueError(
-                f"sources.{made[1]}.format: '{self.parts[made[1]].format}' is generated, as "
-                f"{made[0]} is; expected one generated source at most"
-            )
         try:
             list(self.split_names)
         except CycleError as error:

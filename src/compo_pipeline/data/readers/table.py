@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.core import parquet
-from compo_pipeline.core.files import DamagedFileError
+from compo_pipeline.core.files import DamagedFileError, size_and_time
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.core.untrusted import holds_images, parse_json, read_json, shown
 from compo_pipeline.data.readers.delimited import (
@@ -277,8 +277,7 @@ def _json_lines(path: Path, columns: list[str]) -> Iterator[Values]:
 
 def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
     """Yield the objects of a JSON file that is, or holds, a list of them."""
-    state = path.stat()
-    rows = parsed_json(path, (state.st_size, state.st_mtime_ns))
+    rows = parsed_json(path, size_and_time(path))
     if rows is None:
         yield from _json_lines(path, [])
         return
@@ -357,9 +356,10 @@ def _joined(images: list[Any], annotations: list[Any]) -> list[Any]:
 
 
 def _parquet_records(path: Path, columns: list[str]) -> Iterator[Values]:
-    """Yield the rows of a Parquet file, as mappings with the given columns."""
+    """Yield the rows of a Parquet file, as mappings with the given columns, or all but images."""
     with parquet_file(path) as file:
-        yield from parquet_rows(file, columns)
+        plain = [each.name for each in file.schema_arrow if not holds_images(each.type)]
+        yield from parquet_rows(file, columns or plain)
 
 
 @contextmanager
@@ -422,12 +422,7 @@ def guessed_columns(path: Path) -> dict[str, list[str]]:
     captions by their names, else by their values, texts of several words. Karpathy's file names
     without a folder are a pattern of two columns.
     """
-    if path.suffix == ".parquet":
-        with parquet_file(path) as file:
-            plain = [each.name for each in file.schema_arrow if not holds_images(each.type)]
-            rows = _sample(parquet_rows(file, plain))
-    else:
-        rows = _sample(_RECORDS[path.suffix](path, []))
+    rows = _sample(_RECORDS[path.suffix](path, []))
     names = list(filter(_GUESSED.fullmatch, dict.fromkeys(chain.from_iterable(rows))))
     texts = {
         name: [text for row in rows for text in captions_of(row.get(name)) if text]
