@@ -79,7 +79,7 @@ def small(rows: int) -> dict[str, Any]:
         "evaluation.device": "cpu",
         "tuning.study.trials": 2,
         "tuning.study.workers": 1,
-        "tuning.confirmation.seeds": 1,
+        "tuning.confirmation": 1,
     }
 
 

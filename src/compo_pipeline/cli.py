@@ -83,38 +83,23 @@ def _run(**given: Any) -> None:
 
 
 def _check_selection(given: Mapping[str, Any]) -> None:
-    """Raise an error if the Kedro runner does not exist, or the options select no nodes.
+    """Raise an error if there is no such Kedro runner, or the options select no nodes.
 
     Raises:
-        SettingsError: naming the options.
+        SettingsError: naming the runner or the nodes.
     """
-    from kedro import runner
     from kedro.framework.project import pipelines
     from kedro.pipeline import Pipeline
     from kedro.utils import load_obj
 
-    wished = given["runner"] or "SequentialRunner"
-    try:
-        load_obj(wished, "kedro.runner")
-    except (ImportError, AttributeError, ValueError):
-        hint = nearest(wished, runner.__all__)
-        raise SettingsError(f"--runner: there is no '{wished}'{hint}") from None
-    chosen = {option: given[option] for option in _SELECTION if given.get(option)}
-    if not chosen:
-        return
+    chosen = {name: given[option] for option, name in _SELECTION.items() if given.get(option)}
     names = given["pipelines"] or [given["pipeline"] or "__default__"]
-    whole = sum((pipelines[name] for name in names), Pipeline([]))
     try:
-        whole.filter(**{_SELECTION[option]: value for option, value in chosen.items()})
-    except ValueError as error:
-        shown = " ".join(
-            f"--{option.replace('node_names', 'nodes').replace('_', '-')}={','.join(value)}"
-            for option, value in chosen.items()
-        )
-        known = [node.name for node in whole.nodes]
-        wanted = [name for option in chosen if "node" in option for name in chosen[option]]
-        hint = next((nearest(name, known) for name in wanted if name not in known), "")
-        raise SettingsError(f"{shown}: {str(error).rstrip('.')}{hint}") from None
+        load_obj(given["runner"] or "SequentialRunner", "kedro.runner")
+        if chosen:
+            sum((pipelines[name] for name in names), Pipeline([])).filter(**chosen)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingsError(" ".join(str(error).split())) from None
 
 
 for option in kedro_run.params:

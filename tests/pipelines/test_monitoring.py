@@ -37,7 +37,7 @@ from compo_pipeline.serving.requests import REQUESTS, hour_folder, write_request
 NAME, WIDTH, ROWS, REQUESTED = "monitored", 8, 120, 60
 TEXTS = ("a red dog", "a blue cat on the grass")
 NEW = "a turquoise gyrocopter"
-SETTINGS = MonitoringSettings(neighbours=3)
+SETTINGS = MonitoringSettings()
 
 
 def vectors(count: int, seed: int, shift: float = 0.0) -> Any:
@@ -201,7 +201,7 @@ def test_the_exit_status_tells_schedulers(
     for shift, status in ((0.0, 0), (2.5, ALARM_STATUS)):
         folder = tmp_path / f"log{status}"
         write_log(folder, fingerprint, shift)
-        given = f"registration.name={NAME},serving.log.folder={folder},monitoring.neighbours=3"
+        given = f"registration.name={NAME},serving.log.folder={folder}"
         done = CliRunner().invoke(
             KedroCLI(workspace), ["run", "--pipeline=monitoring", "--params", given]
         )

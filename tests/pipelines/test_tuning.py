@@ -30,7 +30,7 @@ from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.tuning import cells
 from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.selection import study_items
-from compo_pipeline.tuning.settings import ConfirmationSettings, StudySettings, TuningSettings
+from compo_pipeline.tuning.settings import StudySettings, TuningSettings
 from compo_pipeline.tuning.study import StudyPlan, work
 from compo_pipeline.tuning.trial import TrialInputs
 
@@ -60,8 +60,7 @@ def test_studies_of_one_variant_have_variants_of_their_own() -> None:
 
 
 def tuning(seeds: int) -> TuningSettings:
-    study, confirmation = StudySettings("clic"), ConfirmationSettings(seeds)
-    return TuningSettings(study, BenchmarksSettings(), confirmation=confirmation)
+    return TuningSettings(StudySettings("clic"), BenchmarksSettings(), confirmation=seeds)
 
 
 def trial_inputs(shipped: RunSettings, tmp_path: Path) -> TrialInputs:

@@ -47,6 +47,7 @@ REMOVED = {
     "training.validation.benchmarks": "tuning.benchmarks, which has root and images",
     **dict.fromkeys(("training.distributed.nnodes", "training.distributed.node_rank"), _TORCHRUN),
     "tuning.objective.second": _COMPARED,
+    "tuning.confirmation.seeds": "tuning.confirmation, a number",
     "tuning.study.warm_start": "study.enqueue_trial of Optuna",
 }
 

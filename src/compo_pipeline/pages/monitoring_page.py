@@ -104,7 +104,7 @@ def _outside_table(report: Mapping[str, Any]) -> pages.Table:
             for one in report["outside"]
         ],
         title=SHOWN[1],
-        note="Per cent that is farther from the reference (`monitoring.neighbours`) than nearly "
+        note="Per cent that is farther from the reference (its tenth neighbour) than nearly "
         "all of its own held-out rows; 95% intervals, by image.",
     )
 

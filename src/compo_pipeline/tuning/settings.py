@@ -92,15 +92,6 @@ class TrialSettings:
 
 
 @settings
-class ConfirmationSettings:
-    """Settings of the comparison of best and configured values on the reported items."""
-
-    seeds: NonNegativeInt = 3
-    """Number of seeds with which the best and the configured values are trained. Each has its own
-    views, and none is the study's. 0 skips the confirmation."""
-
-
-@settings
 class TuningSettings:
     """Settings of hyperparameter tuning (YAML key `tuning`)."""
 
@@ -112,5 +103,6 @@ class TuningSettings:
     """Figures to maximise, and constraints."""
     trial: TrialSettings = field(default_factory=TrialSettings)
     """Differences of a trial's training from the recipe."""
-    confirmation: ConfirmationSettings = field(default_factory=ConfirmationSettings)
-    """Comparison of the best with the configured values."""
+    confirmation: NonNegativeInt = 3
+    """Number of seeds with which the best and the configured values are trained, to compare them on
+    the reported items. Each has its own views, and none is the study's. 0 compares nothing."""

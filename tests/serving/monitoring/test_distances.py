@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.registry.reference import Reference
 from compo_pipeline.serving.monitoring.distances import (
+    NEIGHBOUR,
     hardest,
     measure_distances,
     neighbour_distances,
@@ -22,11 +22,10 @@ from .conftest import FINGERPRINT, NOW, WIDTH
 
 Draw = Callable[..., PairRows]
 Log = Callable[..., Path]
-SETTINGS = MonitoringSettings(neighbours=5)
 
 
 def read(folder: Path) -> Window:
-    return read_window(folder, FINGERPRINT, WIDTH, SETTINGS, NOW)
+    return read_window(folder, FINGERPRINT, WIDTH, MonitoringSettings(), NOW)
 
 
 def test_distances_are_those_to_the_kth_neighbour(draw: Draw) -> None:
@@ -41,11 +40,11 @@ def test_distances_are_those_to_the_kth_neighbour(draw: Draw) -> None:
 def test_the_threshold_is_of_each_row_among_the_others(
     draw: Draw, log: Log, reference: Reference
 ) -> None:
-    distances = measure_distances(read(log(draw(30, 1))), reference, SETTINGS)
+    distances = measure_distances(read(log(draw(30, 1))), reference)
     own = []
     for place, row in enumerate(reference.images):
         others = np.delete(reference.images, place, axis=0)
-        own.append(sorted(1 - others @ row)[SETTINGS.neighbours - 1])
+        own.append(sorted(1 - others @ row)[NEIGHBOUR - 1])
     assert distances.thresholds["images"] == pytest.approx(np.quantile(own, 0.99), abs=1e-6)
 
 
@@ -58,8 +57,7 @@ def test_shares_are_those_of_images_and_of_requests(
     vectors = list(-far.images.astype(np.float16))
     window = read(log(far, image=vectors, image_hash=hashes, candidates=[2] * 50))
     found = {
-        each.kind: each
-        for each in outside_shares(window, measure_distances(window, reference, SETTINGS))
+        each.kind: each for each in outside_shares(window, measure_distances(window, reference))
     }
     assert found["images"].images == 210 and found["images"].requests == 250
     # Some 5 per cent of the near ones, all of the far ones.
@@ -74,16 +72,8 @@ def test_shares_are_those_of_images_and_of_requests(
 
 def test_a_kind_that_no_request_has_is_left_out(draw: Draw, log: Log, reference: Reference) -> None:
     window = read(log(draw(30, 1), text=[None] * 30))
-    distances = measure_distances(window, reference, SETTINGS)
+    distances = measure_distances(window, reference)
     assert [each.kind for each in outside_shares(window, distances)] == ["images"]
-
-
-def test_a_reference_of_few_rows_names_the_setting(
-    draw: Draw, log: Log, reference: Reference
-) -> None:
-    window = read(log(draw(30, 1)))
-    with pytest.raises(SettingsError, match=r"monitoring\.neighbours.*300"):
-        measure_distances(window, reference, MonitoringSettings(neighbours=299))
 
 
 def test_the_hardest_are_sorted_and_of_different_images(
@@ -93,7 +83,7 @@ def test_the_hardest_are_sorted_and_of_different_images(
     own = [None if k % 3 else k / 100 for k in range(40)]
     hashes = [f"{k // 2:016x}" for k in range(40)]
     window = read(log(rows, margin=own, image_hash=hashes, caption=[f"{k}" for k in range(40)]))
-    distances = measure_distances(window, reference, SETTINGS)
+    distances = measure_distances(window, reference)
     over_others = margins(window.images, window.texts, reference.texts[:50])
     lists = hardest(window, distances, over_others, 6)
     assert [each.value for each in lists["own_margin"]] == [

@@ -118,7 +118,7 @@ def test_a_request_that_is_repeated_is_no_drift_and_is_counted(
     found = read(log(one, image=far, image_hash=["e" * 16] * 10_000))
     assert len(found) == 60 + 100 and sorted(found.sizes)[-1] == 10_000
     assert found.left_out == {"not drawn (monitoring.rows), or one of many of an image": 9_900}
-    measured = measure(found, reference, MonitoringSettings())
+    measured = measure(found, reference)
     assert min(each.adjusted or 1 for each in measured.figures) > 0.05
     outside = next(each for each in measured.outside if each.kind == "images")
     assert outside.images == 61 and outside.share < 10
@@ -131,7 +131,7 @@ def test_all_requests_of_one_image_are_too_few_to_compare(
     draw: Draw, log: Log, reference: Reference
 ) -> None:
     found = read(log(draw(50, 3), image_hash=["0" * 16] * 50))
-    measured = measure(found, reference, MonitoringSettings())
+    measured = measure(found, reference)
     assert {each.p for each in measured.figures} == {None}
     assert [each.requests for each in measured.figures] == [1] * 7
 

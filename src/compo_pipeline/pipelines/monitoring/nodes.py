@@ -53,7 +53,7 @@ def compare_requests(
     place = None if log_folder is None else Path(log_folder)
     width = reference.images.shape[1]
     window = read_window(place, version.fingerprint or "", width, monitoring, datetime.now(UTC))
-    measured = report.measure(window, reference, monitoring)
+    measured = report.measure(window, reference)
     words = _compare_words(window, reference.counts)
     said = report.summary(window, version, reference, measured, words)
     wanted = {each.image_hash for own in measured.hardest.values() for each in own} - {None}

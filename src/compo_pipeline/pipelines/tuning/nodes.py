@@ -129,10 +129,10 @@ def confirm_best(
     The best trial was chosen by the same items that scored it. Both recipes are therefore trained
     and evaluated as by `train_eval`, with seeds and views that no trial has had.
     """
-    count, best = tuning.confirmation.seeds, study["best"]
+    count, best = tuning.confirmation, study["best"]
     reason = None
     if not count:
-        reason = "tuning.confirmation.seeds is 0"
+        reason = "tuning.confirmation is 0"
     elif best is None:
         reason = "no trial meets every constraint"
     elif best["values"] == study["configured"]:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.statistics import Part, level
 from compo_pipeline.registry.reference import Reference
-from compo_pipeline.serving.monitoring.settings import MonitoringSettings
 from compo_pipeline.serving.monitoring.window import Window
 
 Floats = NDArray[np.floating]
 
+NEIGHBOUR = 10
+"""Number of the neighbour whose distance is that to the reference."""
 _BLOCK = 2048  # rows
 # A request is out of distribution if it is farther than this share of the reference's own rows.
 _QUANTILE = 0.99
@@ -106,20 +106,12 @@ def neighbour_distances(rows: Floats, reference: Floats, neighbours: int) -> Flo
     return np.concatenate(found)
 
 
-def measure_distances(
-    window: Window, reference: Reference, settings: MonitoringSettings
-) -> Distances:
+def measure_distances(window: Window, reference: Reference) -> Distances:
     """Measure the distances of all requests to the reference sample, and the thresholds.
 
-    Raises:
-        SettingsError: the reference has too few rows.
+    The distance to a sample is that to its tenth nearest neighbour, of a small one to its last.
     """
-    k = settings.neighbours
-    if len(reference.images) < k + 2:
-        raise SettingsError(
-            f"monitoring.neighbours: expected fewer than the {len(reference.images)} rows of the "
-            f"version's reference sample, got {k}"
-        )
+    k = min(NEIGHBOUR, len(reference.images) - 1)
     found, thresholds = {}, {}
     for kind, requests, own in (
         ("images", window.images, reference.images),

@@ -20,7 +20,7 @@ from compo_pipeline.serving.monitoring.drift import (
     margins,
     measure_drift,
 )
-from compo_pipeline.serving.monitoring.settings import ALPHA, MonitoringSettings
+from compo_pipeline.serving.monitoring.settings import ALPHA
 from compo_pipeline.serving.monitoring.vocabulary import NewWord, WordShift
 from compo_pipeline.serving.monitoring.window import Window, reference_pairs
 
@@ -66,15 +66,11 @@ class Words:
     new: Sequence[NewWord]
 
 
-def measure(window: Window, reference: Reference, settings: MonitoringSettings) -> Measured:
-    """Compare a window of requests with the reference sample of their version.
-
-    Raises:
-        SettingsError: the reference has too few rows.
-    """
+def measure(window: Window, reference: Reference) -> Measured:
+    """Compare a window of requests with the reference sample of their version."""
     places = window.one_of_each(SEED)
     compared = compare_rows(window.pairs(places), reference_pairs(reference), SEED)
-    distances = far.measure_distances(window, reference, settings)
+    distances = far.measure_distances(window, reference)
     given = np.where(window.given[:, None], window.texts, np.nan)
     over_others = margins(window.images, given, reference.texts[:OTHERS])
     return Measured(

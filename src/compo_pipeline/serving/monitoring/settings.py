@@ -33,8 +33,6 @@ class MonitoringSettings:
     rows: Annotated[int, Field(ge=10_000)] = 100_000
     """Most requests that are read with their embeddings. If there are more, all requests of
     randomly drawn images are read."""
-    neighbours: PositiveInt = 10
-    """Number of the neighbour in the reference whose distance counts as a request's distance."""
 
     def __post_init__(self) -> None:
         """Refuse a window that ends before it begins."""
