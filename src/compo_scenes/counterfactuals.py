@@ -142,7 +142,7 @@ class SceneCounterfactuals:
             captions: the rows whose sentences are edited.
             settings: settings of the edits.
             world: the kinds and colours to choose from; the standard world by default.
-            seed: of every edit.
+            seed: seed of every edit.
         """
         self._settings, self._world, self._seed = settings, world or World(), seed
         self.settings_fingerprint = hash_of(self.name, settings, self._world, seed, SCENES)

@@ -86,7 +86,7 @@ def visible(scene: Scene) -> list[NDArray[np.bool_]]:
 
 
 def unambiguous(thing: Thing, scene: Scene) -> str | None:
-    """Shortest phrase ("a red ball") that is true of one thing of the scene alone, or None."""
+    """Shortest phrase ("a red ball") that is true of only one thing of the scene, or None."""
     for phrase in _phrases(thing):
         if sum(_is_true_of(phrase, other) for other in scene.things) == 1:
             return phrase.indefinite(None)
@@ -94,7 +94,7 @@ def unambiguous(thing: Thing, scene: Scene) -> str | None:
 
 
 def _phrases(thing: Thing) -> Iterator[Phrase]:
-    """Phrases that describe a thing, from colour and kind alone to all its properties."""
+    """Phrases that describe a thing, from only colour and kind to all its properties."""
     pattern = thing.pattern if thing.pattern in PATTERN_WORDS else None
     size = thing.size if thing.size in SIZE_WORDS else None
     yield Phrase(thing.kind, thing.colour)

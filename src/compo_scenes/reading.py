@@ -1,4 +1,4 @@
-"""Parser of the sentences that `captions` writes: which words claim what about a scene.
+"""Parser of the sentences that `captions` writes: the claims that words make about a scene.
 
 The grammar is closed, and a thing's kind identifies it: no scene has two of one kind. Other
 sentences are not parsed, not even in part.

@@ -1,4 +1,4 @@
-"""Settings of what the package ships: the base model `scenes-base` and the spaCy model compo_en."""
+"""Settings of the shipped models: the base model `scenes-base` and the spaCy model compo_en."""
 
 from __future__ import annotations
 

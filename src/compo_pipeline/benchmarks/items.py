@@ -1,4 +1,4 @@
-"""Canonical benchmark items: what adapters produce from official files and protocols score."""
+"""Canonical benchmark items, which adapters produce from official files and protocols score."""
 
 from __future__ import annotations
 

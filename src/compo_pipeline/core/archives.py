@@ -48,7 +48,7 @@ _one_reader = Lock()
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """Members of a tar archive or Parquet file by name, and what of the file cannot be read.
+    """Members of a tar archive or Parquet file by name, and its unreadable parts.
 
     `members` has the place and size of each file's bytes; in a damaged archive the last ones may
     lie beyond its end. In a Parquet file the place is the row, and the size is not known. `unread`
@@ -178,7 +178,7 @@ def _scan_tar(path: Path, size: int, version: int) -> Archive:
 
 
 class _HeaderFile(BufferedReader):
-    """File object that reads a tar archive's headers alone, with bounds on sizes and offsets."""
+    """File object that reads only a tar archive's headers, with bounds on sizes and offsets."""
 
     def read(self, size: int | None = -1) -> bytes:
         """Read bytes of a header, and refuse to read more than the largest header may have."""
@@ -193,7 +193,7 @@ class _HeaderFile(BufferedReader):
 
 
 def _read_headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], list[str], str]:
-    """Offset and size of each file of a tar archive, names of what is none, and the damage."""
+    """Offset and size of each file of a tar archive, names of other members, and the damage."""
     members: dict[str, tuple[int, int]] = {}
     unread: list[str] = []
     end = 0

@@ -36,7 +36,7 @@ def table(caption: str | None = None, *, collapse_padding: bool = False) -> Tabl
 
 
 class LineHandler(logging.Handler):
-    """Writes each log record as one line with its time, whatever its length."""
+    """Log handler that writes each record as one line with its time, of any length."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -128,7 +128,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _workspace(path: Path) -> Iterator[Path]:
-    """Yield an empty hidden folder beside `path` for one writer alone.
+    """Yield an empty hidden folder beside `path` for a single writer.
 
     It is removed at the end.
 

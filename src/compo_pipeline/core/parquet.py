@@ -67,7 +67,7 @@ def batches(
     Args:
         file: file that `parquet_file` opened.
         size: rows of a batch, at most.
-        columns: names of those that are read; None reads all.
+        columns: names of the columns to read. None reads all.
         most_bytes: largest size of all batches together, in bytes.
 
     Raises:

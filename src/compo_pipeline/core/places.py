@@ -11,8 +11,8 @@ class Paths:
 
     Attributes:
         features: features of frozen image towers, for every trial; deleting them is always safe.
-        counterfactuals_state: every text and image that any run has made; it outlives what DVC
-            deletes before a stage.
+        counterfactuals_state: texts and images that all runs have made. The folder outlives what
+            DVC deletes before a stage.
         recaptions_state: every answer of a captioning model that any run got; it outlives that too.
         resume: state to resume a training from; it outlives that too.
         embeddings: embeddings by every model that `kedro run --pipeline=benchmark` has scored;

@@ -46,7 +46,7 @@ class Caption:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Row of the table `facts`: what is measured of one caption row, for the validation rules.
+    """Row of the table `facts`: measurements of a caption row, for the validation rules.
 
     `row` is the row's number in `captions`. `image_hash` is the sha256 of the file's bytes, empty
     where there is none. `decode_error` is None for a readable image, else `reason: detail`. The

@@ -134,7 +134,7 @@ def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
 
     Args:
         parameters: the project's, after `configure`.
-        read: names of those that the pipeline reads.
+        read: names of the entries that the pipeline reads.
 
     Raises:
         SettingsError: one of them is missing or cannot be reached; names its key.

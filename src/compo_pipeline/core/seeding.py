@@ -1,4 +1,4 @@
-"""Random generators seeded by what a draw is for, independent of process and order.
+"""Random generators seeded by the purpose of a draw, independent of process and order.
 
 The same (seed, epoch, sample_id) gives the same draw with any number of workers.
 """

@@ -83,7 +83,7 @@ _SECRETS = (
 
 
 class PlainError(ClickException):
-    """Error that the command line prints as its message alone, without a traceback.
+    """Error that the command line prints as a message without a traceback.
 
     Passwords in the message are masked, and characters that a terminal would not print are escaped.
     """
@@ -319,7 +319,7 @@ def field_names(cls: Any) -> list[str]:
 
 
 def speed_paths(cls: Any, prefix: str = "") -> Iterator[str]:
-    """Yield dotted names of the fields marked by `SPEED`, which change a run's speed alone."""
+    """Yield dotted names of the fields marked by `SPEED`, which only change a run's speed."""
     for name, hint in get_type_hints(cls, include_extras=True).items():
         path = _join_key(prefix, name)
         if SPEED in getattr(hint, "__metadata__", ()):

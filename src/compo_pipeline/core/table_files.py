@@ -63,7 +63,7 @@ class Parts(Generic[Row]):
     """Rows of a table that `write_rows` computes in parts, so that it can resume after a kill."""
 
     what: str
-    """What the parts hold, as progress bars show it."""
+    """Task for the progress bar."""
 
     compute: Callable[[range], Iterable[Row]]
     """Function that computes the rows of a part from the numbers of their inputs. It is sent to the
@@ -174,8 +174,8 @@ def map_partitions(
         function: importable, or an object of an importable class.
         partitions: small descriptions of what to compute, such as ranges of rows.
         settings: settings of the workers.
-        threads: whether this process, where it computes alone, calls the function from several
-            threads; for functions that mostly decode or read.
+        threads: whether this process calls the function from several threads if it computes alone.
+            For functions that mostly decode or read.
 
     Raises:
         SettingsError: a worker died, or the cluster cannot be used.

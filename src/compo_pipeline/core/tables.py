@@ -362,7 +362,7 @@ def held_out_note(captions: Iterable[Caption], trains: Splits) -> str | None:
 
     Args:
         captions: valid rows of all splits.
-        trains: the split that trains, or those that do.
+        trains: split that trains, or several.
     """
     table = Table.of(captions, Caption)
     carved, left = carved_rows(table, trains), len(table.having("split", [HELD_OUT]))

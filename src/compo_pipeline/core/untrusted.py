@@ -178,7 +178,7 @@ def read_batches(
     Args:
         path: path of the file.
         columns: columns that the file must have.
-        nullable: names of those that may lack values.
+        nullable: names of the columns that may lack values.
         most: number of rows that it may have.
 
     Raises:

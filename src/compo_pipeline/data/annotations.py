@@ -56,7 +56,7 @@ def read(
         contents: fields to read, as `AnnotationSettings.usable` returns them.
         captions: the rows.
         key: YAML key of the settings, for errors.
-        sentences: so many of each row are looked for; None for all.
+        sentences: number of sentences of each row to look for. None looks for all.
 
     Raises:
         SettingsError: the file cannot be read, lacks a column, or has records of too few rows.
@@ -213,7 +213,7 @@ def _image_number(name: str) -> str:
 
 
 class _Reader:
-    """Joins a table's records to sentences of caption rows, and reads what they say of these."""
+    """Joins a table's records to sentences of caption rows, and reads their fields."""
 
     def __init__(
         self,

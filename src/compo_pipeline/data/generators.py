@@ -20,7 +20,7 @@ GENERATOR_SETTINGS = "generator_settings"
 
 @dataclass(frozen=True)
 class Recipe:
-    """An environment that trains on generated data what models of such data miss.
+    """An environment that trains on generated data to mend a weakness of models.
 
     Attributes:
         env: name of the environment.

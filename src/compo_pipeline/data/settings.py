@@ -76,7 +76,7 @@ class SampleSettings:
 
 @settings
 class SourceSettings:
-    """Settings of one of several data sources: its weight, and what differs from `data`."""
+    """Settings of one of several data sources: its weight, and differences from `data`."""
 
     weight: PositiveFloat = 1.0
     """Share of an epoch's rows that this source gets, relative to the weights of the other
@@ -185,7 +185,7 @@ class DataSettings:
 
     @property
     def parts(self) -> dict[str, DataSettings]:
-        """Mapping from source name to the settings of that source alone.
+        """Mapping from source name to the settings of only that source.
 
         A single source is named by its format.
         """

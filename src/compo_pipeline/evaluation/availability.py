@@ -1,4 +1,4 @@
-"""Which benchmarks can be scored: files, items and images that are there, and what is missing."""
+"""Availability of benchmarks: files, items and images that exist, and missing ones."""
 
 from __future__ import annotations
 

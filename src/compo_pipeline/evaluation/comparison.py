@@ -457,7 +457,7 @@ def row_statistics(
         pairs: models whose differences are wanted.
         weights: weights of the parts. Their sum is 1.
         exact: whether p is from McNemar's test, else that of the interval.
-        verdicts: whether the values are 0 and 100 alone.
+        verdicts: whether all values are 0 or 100.
     """
     values = {}
     for model, own in parts.items():

@@ -1,4 +1,4 @@
-"""Conclusions of a comparison as text: computed from the intervals, never from the values alone."""
+"""Conclusions of a comparison as text, computed from the intervals."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def summary_sentence(rows: Sequence[Row]) -> str:
 
 
 def coverage_lines(rows: Sequence[Row], foils: str = "") -> list[str]:
-    """Lines on the roles that were measured, on how many images, and on those that were not.
+    """Lines on the measured roles, with numbers of images, and on the missing roles.
 
     Args:
         rows: rows of a comparison.

@@ -1,4 +1,4 @@
-"""Items that one of two models has right and the other wrong, from their stored scores."""
+"""Items that one of two models gets right and the other wrong, from their stored scores."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Embedder:
 
     @torch.inference_mode()
     def _encode_images(self, loaded: LoadedModel, name: str) -> Vectors:
-        """Vectors of all images: what the tower pools of each, projected."""
+        """Vectors of all images: pooled outputs of the tower, projected."""
         projection, trunk = image_projection(loaded.model), loaded.image_fingerprint
         if projection is not None:
             state = loaded.model.state_dict()
@@ -257,7 +257,7 @@ class Embedder:
         return _vectors(keys, _rows_of(known, keys), name)
 
     def _known(self, fingerprint: str, compute: Compute) -> TensorStore:
-        """The store of a model's or tower's embeddings, by the hash of what is embedded."""
+        """The store of a model's or tower's embeddings, by the hash of the input."""
         key = digest("embeddings", fingerprint, compute.precision, compute.device.type)
         return TensorStore(self.store / f"{key:016x}" if self.store else None)
 

@@ -98,7 +98,7 @@ def _comparable_words(parse: Parse, places: Sequence[int]) -> tuple[str, ...]:
 
 
 def _token_span(places: Sequence[int], first: int, last: int) -> Phrase:
-    """Token span [start, end) of the words of these ranks; (0, 0) for an empty range."""
+    """Token span [start, end) of the words of these ranks, or (0, 0) for an empty range."""
     return (places[first], places[last - 1] + 1) if first < last else (0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Edits of parsed captions: what can be moved, how it is written at its new place, the new text.
+"""Edits of parsed captions: movable units, spelling at the new place, the new text.
 
 Words are compared without case, since models read captions in lower case.
 """
@@ -33,7 +33,7 @@ class Generated:
     Attributes:
         text: the new text.
         generator: the rule that made it.
-        category: a part of speech, a kind of phrase or of relation: what the rule was applied to.
+        category: part of speech, kind of phrase or kind of relation to which the rule was applied.
         words: words that were removed or moved, as in the source. For a replacement, the old words
             and then the new ones.
     """

@@ -63,8 +63,8 @@ class Lemma:
         countable: whether it may follow "a" ("dog", "pizza").
         mass: whether it may be in the singular without a determiner ("snow", "pizza").
         pronoun: "he" or "she" for a person who is always one of the two, else empty.
-        groups: names of its co-hyponyms. Members of a group exclude one another (dog, cat) but
-            for those that `synonyms` and `also` name.
+        groups: names of its groups of co-hyponyms. Members of a group exclude one another (dog,
+            cat), except those that `synonyms` and `also` name.
         weight: 0 (rare) to 3: how common it is in captions.
         opposites: words that are false where it is true; a relation with a direction.
         synonyms: words of the same meaning.

@@ -60,7 +60,7 @@ def _continues_compound(doc: Doc, phrase: tuple[int, int], start: int) -> bool:
 
 
 def _is_misattached(token: Token) -> bool:
-    """Whether a premodifier, such as a determiner, is attached to a word that is no noun."""
+    """Whether a premodifier, such as a determiner, is attached to a word that is not a noun."""
     return token.dep_ in _PREMODIFIERS and token.head.pos_ not in NOUNS and token.i < token.head.i
 
 

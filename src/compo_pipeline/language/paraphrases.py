@@ -1,4 +1,4 @@
-"""Paraphrases of captions by rule: texts that are true wherever the caption is.
+"""Paraphrases of captions by rule: texts that are true whenever the caption is.
 
 Being true matters more than finding something: each rule reads the tags around what it moves, and
 leaves alone what could come to mean another thing ("a man with a dog and a woman").
@@ -211,7 +211,7 @@ def _is_new_indefinite(parse: Parse, start: int, end: int) -> bool:
 
 
 def _is_followed_by_modifier(parse: Parse, words: list[str], end: int) -> bool:
-    """Whether the words after a noun phrase modify it, and are no verb of a clause."""
+    """Whether the words after a noun phrase modify it, rather than begin a clause."""
     if end == len(words) or parse.upos[end] in ("PUNCT", "ADP"):
         # A past participle further on may be the past tense of a clause of its own.
         return "VBN" not in parse.tags or any(word in _PARTICIPLES for word in words)

@@ -130,8 +130,8 @@ def parse(
 
     Args:
         nlp: a pipeline of `load`.
-        items: sample_id, index of the sentence among the sample's, and its text in original
-            case. The text is one sentence, whatever a sentence splitter would make of it.
+        items: sample_id, index of the sentence among the sample's, and its text in original case.
+            The text always counts as one sentence.
         batch_size: texts that go through the pipeline's networks together.
     """
     known: dict[str, tuple[Any, ...]] = {}

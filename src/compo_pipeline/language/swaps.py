@@ -151,7 +151,7 @@ def swap_within(
 
 
 def _swappable_words(parse: Parse) -> Iterator[_Word]:
-    """Words of a sentence that can be moved alone, since they are no pieces of a longer word."""
+    """Words of a sentence that can be moved alone, because they are not pieces of a longer word."""
     for index, word in enumerate(parse.words):
         if is_movable(parse, index, index + 1):
             yield _Word(index, fold_case(word), parse.upos[index])

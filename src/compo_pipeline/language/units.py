@@ -194,7 +194,7 @@ def _is_reversible(parse: Parse, unit: Unit) -> bool:
 
 
 def sub_parse(parse: Parse, start: int, end: int) -> Parse:
-    """Parse of the tokens `[start, end)` alone, cut from another parse, without noun phrases."""
+    """Parse of only the tokens `[start, end)`, cut from another parse, without noun phrases."""
     first, last = extent(parse, start, end)
     return Parse(
         parse.sample_id,

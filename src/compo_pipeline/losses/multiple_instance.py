@@ -1,4 +1,4 @@
-"""Several texts of an image, any of which may be true of it: they count together.
+"""Losses for several texts of an image, any of which may be true of it.
 
 Shapes: m images of a batch, B texts of each, D width of the joint space.
 """

@@ -51,7 +51,7 @@ def own_negative(
     Args:
         images: [m, D], normalised.
         texts: [m, D], normalised; anything finite where there is none.
-        negatives: [m, D], likewise.
+        negatives: embeddings of the negatives [m, D].
         valid: [m], bool: the text exists.
         foiled: [m], bool: its negative exists.
         scale: scalar, exp(logit_scale).

@@ -28,7 +28,7 @@ def similarities(images: Tensor, texts: Tensor, scale: Tensor | float) -> Tensor
 
     Args:
         images: [3, n, D], normalised; anything finite where there is none.
-        texts: [3, n, D], likewise.
+        texts: embeddings of the texts [3, n, D].
         scale: scalar, exp(logit_scale) or another inverse temperature.
 
     Returns:

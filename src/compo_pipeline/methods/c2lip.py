@@ -56,7 +56,7 @@ class C2lipWeights:
     """Weight of the contrast of images with noun phrases; 0 leaves it out."""
 
     xac: NonNegativeFloat = 0.01
-    """Weight of the contrast of phrases with what they attend to; 0 leaves it out."""
+    """Weight of the contrast of phrases with the patches that they attend to. 0 leaves it out."""
 
 
 @settings

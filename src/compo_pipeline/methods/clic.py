@@ -231,7 +231,7 @@ class Clic(Method):
         return frozenset({"positives", *(["negatives"] if within else [])})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """A function from a caption to its view, or None where there is no second image for it."""
+        """A function from a caption to its view, or to None if there is no second image for it."""
         if self.view_settings.images == "single":
             return lambda caption: self._single_view(caption, context, context.rng("clic", caption))
         partners = Partners(captions, context.parses, self.view_settings.partners, context.seed)

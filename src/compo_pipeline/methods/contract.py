@@ -65,7 +65,7 @@ class ImageInput:
 
 
 class ViewContext(NamedTuple):
-    """Inputs of a method's view sampler besides the captions, such as parses, seed and epoch."""
+    """Inputs of a method's view sampler in addition to the captions, such as parses and seed."""
 
     parses: Mapping[str, Parse]
     """First sentences by sample_id."""

@@ -79,7 +79,7 @@ class CsClipObjective(Objective):
     """Settings of CS-CLIP's training: weights of the losses, and trained towers."""
 
     weights: CsClipWeights = field(default_factory=CsClipWeights)
-    """Of the losses."""
+    """Weights of the losses."""
 
 
 class CsClip(TextPairs):

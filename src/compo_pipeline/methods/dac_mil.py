@@ -1,4 +1,4 @@
-"""DAC: dense captions of an image as instances of which some are true, with their negatives.
+"""DAC: dense captions of an image as instances, some of which are true, with negatives.
 
 Source: "Dense and Aligned Captions (DAC) Promote Compositional Reasoning in VL Models" (Doveh et
 al. 2023), and its authors' code: CLIP and S-Neg on the caption, and multiple-instance losses on

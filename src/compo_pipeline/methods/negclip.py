@@ -168,7 +168,7 @@ class TextNegatives(Method):
         return [row.image for row in contrasted_rows(example)]
 
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
-        """Texts that are true of a caption's image: here its first sentence alone."""
+        """Texts that are true of a caption's image: here only its first sentence."""
         return caption.sentences[:1]
 
     def rule(self, name: Rule) -> Generator:

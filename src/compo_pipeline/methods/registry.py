@@ -26,7 +26,7 @@ GROUP = "compo_pipeline.methods"
 
 @dataclass(frozen=True, slots=True)
 class MethodEntry:
-    """Registry entry of a method: its name, its class path, and what its views are made from."""
+    """Registry entry of a method: its name, its class path, and the inputs of its views."""
 
     name: str
     """Value of the YAML key `method`, and the key of the method's own settings."""

@@ -25,7 +25,10 @@ from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, Pai
 
 @settings
 class SparclWeights:
-    """Weights of SPARCL's contrastive loss and of what ranks pairs, or 0 leaves a loss out."""
+    """Weights of SPARCL's contrastive loss and of the rankings of pairs.
+
+    0 leaves a loss out.
+    """
 
     contrastive: NonNegativeFloat = 1.0
     """Weight of the contrast of real images with captions."""

@@ -136,7 +136,7 @@ def single_view(
     Args:
         caption: caption whose image is shown.
         positives: texts that are true of it.
-        negatives: hard negatives with what made them, None where a generator found nothing.
+        negatives: hard negatives with their generators, None if a generator found nothing.
         language: name and version of the language pipeline, for provenance.
         phrases: phrases of the first positive.
         counterfactuals: paths of images of the negative and of the second positive.
@@ -309,7 +309,7 @@ def _log_source(name: str, source: SourceRows, epochs: int) -> None:
 def _log_counts(
     method: Method, captions: Sequence[Caption], file: Path, sources: Mapping[str, SourceRows]
 ) -> None:
-    """Log how many views and negatives an epoch has, and warn of what is missing.
+    """Log how many views and negatives an epoch has, and warn about missing ones.
 
     Raises:
         ValueError: it has no view.

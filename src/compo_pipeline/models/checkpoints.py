@@ -1,5 +1,4 @@
-"""Checkpoints that others published: what their files do not say, and their tensors by open_clip's
-names.
+"""Published checkpoints: what their files leave out, and their tensors by open_clip's names.
 
 A file of open_clip's or OpenAI's training code holds its tensors under a key, with a prefix of
 the wrapper that trained them, and LoRA's factors beside the weights that they change. Nothing of

@@ -1,4 +1,4 @@
-"""Writing a model as a folder that open_clip alone can load (`local-dir:<folder>`)."""
+"""Writing a model as a folder that open_clip loads by itself (`local-dir:<folder>`)."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def write(
         loaded: the model; its weights may have changed since it was loaded.
         folder: an empty one.
         precision: precision of the weights file. open_clip loads either as float32.
-        metadata: fields of the record (compo.json) besides the model's fingerprints: method,
-            base fingerprint, commit. The fingerprints are always the written model's own.
+        metadata: further fields of the record (compo.json): method, base fingerprint, commit. The
+            fingerprints are always those of the written model.
 
     Raises:
         ValueError: a weight is not finite, or too large for fp16.

@@ -103,7 +103,7 @@ def refuse_code(folder: Path, what: str) -> None:
 
 
 def _check_names(model_cfg: Mapping[str, Any], path: Path) -> None:
-    """Raise an error for towers that are no known models of timm and transformers."""
+    """Raise an error for towers that are not known models of timm and transformers."""
     name = (model_cfg.get("vision_cfg") or {}).get("timm_model_name")
     if name is not None and not _TIMM_NAME.fullmatch(str(name)):
         raise SettingsError(

@@ -20,7 +20,7 @@ def cached_folder(repository: str, files: Sequence[str]) -> Path | None:
 
     Args:
         repository: `owner/model`.
-        files: patterns of those that are wanted.
+        files: patterns of the wanted files.
     """
     try:
         folder = huggingface_hub.snapshot_download(

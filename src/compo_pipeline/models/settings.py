@@ -46,7 +46,7 @@ class ModelSettings:
     Null leaves them as they are (docs/how-to/long-captions.md)."""
 
     def __post_init__(self) -> None:
-        """A registered version is what it was registered as."""
+        """Check that a registered version has no settings of its own."""
         if self.context_length is not None and self.name.startswith(REGISTRY_PREFIX):
             raise ValueError(
                 f"context_length: '{self.name}' is a registered version, which is not stretched; "

@@ -232,8 +232,8 @@ def interpolate(
     Args:
         base: state of the model that training started from.
         tuned: state of the trained model, adapters merged.
-        ratio: 0 gives the base, 1 the trained model, both exactly. Weights that training left
-            alone are the same at every ratio.
+        ratio: ratio of the trained model. 0 gives the base and 1 the trained model, both exactly.
+            Weights that training did not change are the same at every ratio.
 
     Raises:
         ValueError: the states are of different models, or the ratio is outside [0, 1].

@@ -1,1 +1,1 @@
-"""Presentation: what all HTML pages and figures share."""
+"""Presentation: the common parts of all HTML pages and figures."""

@@ -50,7 +50,7 @@ class AttentionPanel:
     pixels: NDArray[np.floating]
     """[H, H, 3] in 0..1, the models' input; H is a multiple of G."""
     base: NDArray[np.floating]
-    """Attention [G, G] as multiples of uniform attention; likewise `fine_tuned`."""
+    """Attention [G, G] of the base as multiples of uniform attention."""
     fine_tuned: NDArray[np.floating]
 
 

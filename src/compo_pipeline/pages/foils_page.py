@@ -127,7 +127,7 @@ def sections(
 
 
 def _unused_reason(found: Mapping[str, Any]) -> str:
-    """Why a kind of foil is not scored, with its accuracy by text alone if that was measured."""
+    """Why a kind of foil is not scored, with its accuracy by text only, if measured."""
     reason = STATES[found["state"]]
     if (limit := found["text_accuracy_limit"]) is None:
         return reason

@@ -1,4 +1,4 @@
-"""Cards of benchmark items on which models differ: images, texts, and what each makes of them."""
+"""Cards of benchmark items on which models differ: images, texts, and similarities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page of monitoring: what drifted, requests out of distribution, words, the hardest requests."""
+"""Page of monitoring: drift, requests out of distribution, words, the hardest requests."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _hardest_requests(measured: Measured, images: Path) -> Iterator[pages.Cards]
 
 
 def sentence(report: Mapping[str, Any]) -> str:
-    """One sentence on whether the requests drifted from the reference sample, and in what."""
+    """One sentence on whether, and in which figures, the requests drifted from the reference."""
     tested = [each for each in report["figures"] if each["p"] is not None]
     if not tested:
         return "Nothing could be compared: there are too few images and texts."

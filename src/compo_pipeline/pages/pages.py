@@ -187,16 +187,16 @@ class List(Section):
 
 @dataclass(frozen=True)
 class Page:
-    """A page: what it is about, a summary, facts, links, and sections.
+    """A page: title, summary, facts, links, and sections.
 
     Attributes:
         title: heading of the page.
-        over: line above the heading, which says what kind of page it is.
+        over: line above the heading, with the kind of the page.
         sections: parts below the head; those without rows, cards or items are left out.
-        summary: sentences, of which the first one is shown larger.
+        summary: sentences of the summary. The first one is shown larger.
         facts: label to text.
         links: related pages.
-        command: makes those that do not exist yet, with NAME in place of the pipeline.
+        command: command that makes missing pages, with NAME in place of the pipeline.
         alarm: whether the first sentence is bad news.
         script: JavaScript of the page.
     """

@@ -50,7 +50,7 @@ def _report_links(site: Site) -> list[Link]:
 
 
 def next_steps(checks: Sequence[Check]) -> list[str]:
-    """Sentences on what can be done about failed gate checks, and to score what was waived."""
+    """Sentences on remedies for failed gate checks, and on scoring waived roles."""
     failed = [check for check in checks if not check.passed]
     absent = dict.fromkeys(check.absent for check in checks if check.absent is not None)
     steps = [

@@ -1,4 +1,4 @@
-"""Page of images with the source's captions and those that a model wrote."""
+"""Page of images with the source's captions and the model's captions."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _frontier(suite: Comparison) -> list[pages.Plot]:
 
 
 def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:
-    """Print which benchmarks are present, with their numbers of items, and what is missing."""
+    """Print which benchmarks are present, with their numbers of items, and which are missing."""
     columns = ("name", "benchmark", "subtasks", "items", "images", "missing images", "state")
     rows: list[list[pages.CellLike]] = []
     lines = []

@@ -125,7 +125,7 @@ def aggregates_table(rows: Sequence[AggregateRow], names: Sequence[str]) -> Tabl
 def published_tables(
     found: Iterable[PublishedResults], labels: Mapping[str, str]
 ) -> Iterator[Table]:
-    """Yield a table for each paper: values of the models beside those that the paper reports."""
+    """Yield a table for each paper: values of the models beside the published ones."""
     for paper, rows in ((one.paper, one.rows) for one in found):
         yield Table(
             ["metric", *(f"{label} (here)" for label in labels.values()), *paper.models],
@@ -212,7 +212,7 @@ def show(page: Page, *titles: str) -> None:
 def show_comparison(
     comparison: Comparison, last: Sequence[str] = (), console: Console | None = None
 ) -> None:
-    """Print the headline metrics of all models, what was left out, conclusions and last lines."""
+    """Print the headline metrics of all models, omissions, conclusions and last lines."""
     console = terminal(console)
     console.print()
     print_table(headline_table(comparison), console)

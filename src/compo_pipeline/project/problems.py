@@ -56,7 +56,7 @@ class Run(NamedTuple):
 
     @property
     def generates(self) -> bool:
-        """Whether the run makes the data, before what needs them."""
+        """Whether the run makes the data before a node needs them."""
         return self.settings.data.generated is not None and self.writes("source", "suite")
 
 
@@ -422,7 +422,7 @@ def _processes(run: Run) -> None:
 
 
 def _models(run: Run) -> Iterator[str]:
-    """Yield errors for models that are not there, or lack what the method needs."""
+    """Yield errors for models that do not exist or lack what the method needs."""
     settings = run.settings
     if run.reads("model"):
         found = list(_model(settings.model, "model"))

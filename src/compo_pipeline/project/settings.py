@@ -364,7 +364,7 @@ def _check_compute_file(file: Path) -> None:
 
 
 def place_of(loader: OmegaConfigLoader) -> Callable[[str], str]:
-    """Function from a dotted key to what sets it last: file, option or variant, for errors.
+    """Function from a dotted key to the file, option or variant that sets it, for errors.
 
     It is `--params: `, a file as in `conf/coco/parameters.yml: `, a variant as in
     `variants.all.lora: `, or empty for a key that nothing sets.

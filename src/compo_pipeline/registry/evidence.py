@@ -1,4 +1,4 @@
-"""Evidence of a version: what was measured of it, in a folder of its exported folder.
+"""Evidence of a version: its measurements, in a folder of its exported folder.
 
     evidence/evidence.json      what was scored and how, labels, overlaps with the training data
     evidence/scores.parquet     `Score` rows of the version and of its base

@@ -101,7 +101,7 @@ def judge(
         gate: the rules.
         titles: titles of benchmarks whose files are not the official ones.
         slices: slices of the items, for rules that name some.
-        waive: roles of which nothing needs to be scored.
+        waive: roles that need not be scored.
     """
     tables = {
         name: renamed(scores, name)

@@ -1,4 +1,4 @@
-"""Manifest of a version: which version it is, what it was made from, and the hash of each file.
+"""Manifest of a version: its identity, its origin, and the hash of each file.
 
 `lineage.json` lies in the version's folder, so that the folder of one version cannot stand for
 another one's. What the registry says of the version, in tags that anybody who writes there can

@@ -1,4 +1,4 @@
-"""Licences of what a version is made from: base model, data, and models that prepared the data."""
+"""Licences of a version's parts: base model, data, and models that prepared the data."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Material(NamedTuple):
     part: str
     """Key of `registration.licences`."""
     label: str
-    """What it is, for readers."""
+    """Label of the part for readers."""
     name: str
     """Name of the model, of the data set or of the program that wrote it."""
     version: str = ""
-    """Its version or tag, empty if it has none."""
+    """Version or tag of the part. Empty if it has none."""
     licence: str | None = None
     """An SPDX expression or another name; None if it is unknown."""
 

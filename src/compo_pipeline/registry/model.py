@@ -525,7 +525,7 @@ def read_image(value: str, limits: RequestLimits) -> Image.Image:
 
 
 def open_image(content: bytes, limits: RequestLimits) -> Image.Image:
-    """Open an image's bytes and read its header alone.
+    """Open an image's bytes and read only its header.
 
     Its pixels are not decoded.
 

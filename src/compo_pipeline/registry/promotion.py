@@ -214,7 +214,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
 
 @contextmanager
 def _locked(name: str, signing: SigningSettings) -> Iterator[None]:
-    """Context manager: decide alone on a model's aliases, if the store is a local file."""
+    """Context manager that allows one process to decide on a model's aliases in a local store."""
     if signing.public_key is None:
         log.warning(
             "registration.signing is not set: whoever can write the store can forge evidence."
@@ -283,7 +283,7 @@ def _judge(
         challenger: the version that may become champion.
         champion: the version that is champion; None compares with the challenger's base.
         alias: alias of the challenger, for the command in an error.
-        settings: the gate, and what it waives.
+        settings: settings of the gate, and the waived roles.
         signing: the configured keys.
 
     Raises:

@@ -1,5 +1,6 @@
-"""Reference of a version: how its model embeds held-out captions, and the words that it was
-trained on, to compare what a served model is asked later.
+"""Reference of a version: embeddings of held-out captions, and training words.
+
+Monitoring compares the requests to a served model with it.
 
 `reference.parquet` has a row for each drawn image with one of its captions, no row of the training
 split and no name of an image: the embeddings of both (`image`, `text`, of length 1, as float16),

@@ -157,7 +157,7 @@ def write_measured(
     evaluation: EvaluationSettings,
     selecting: Mapping[str, str],
 ) -> None:
-    """Write what was measured of an exported model into its folder: evidence, reference sample.
+    """Write the measurements of an exported model into its folder: evidence, reference sample.
 
     Args:
         folder: folder of the export.
@@ -280,7 +280,7 @@ def register(
         comparison: result of the run's evaluation; the model's figures are linked to it.
         root: folder of the data.
         settings: name, alias and keys.
-        further: tags of a new version besides its own, which they replace.
+        further: further tags of a new version, which override its own.
 
     Raises:
         SettingsError: a key cannot be used.
@@ -351,7 +351,7 @@ def _latest_of_model(client: Any, name: str, tags: Mapping[str, str]) -> ModelVe
 
 
 def _is_same(found: ModelVersion, export: Path, keys: SigningSettings) -> bool:
-    """Whether a version's files are those that were registered, with an export's evidence."""
+    """Whether a version's files are the registered ones, with an export's evidence."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             files = verified(found, Path(folder), keys)

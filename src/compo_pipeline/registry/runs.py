@@ -156,7 +156,7 @@ def local_file(uri: str) -> Path | None:
 
 
 def _create_database(file: Path) -> None:
-    """Create MLflow's database file if it is missing, atomically and by one process alone.
+    """Create MLflow's database file if it is missing, atomically and by only one process.
 
     MLflow builds it in place, in thirty migrations: a kill among them would leave a database that
     no run can use.

@@ -28,7 +28,7 @@ def _refuse_mlflow_alias(alias: str) -> str:
 
 
 def _refuse_promotion_alias(alias: str) -> str:
-    """Validator: refuse the aliases `champion` and `previous`, which promotion alone gives."""
+    """Validator that refuses the aliases `champion` and `previous`, which only promotion gives."""
     if alias in (CHAMPION, PREVIOUS):
         raise ValueError(
             f"'{alias}' is given by `kedro run --pipeline=promotion` alone, through its gate"

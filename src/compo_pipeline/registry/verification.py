@@ -50,7 +50,7 @@ _Read = TypeVar("_Read")
 
 
 class VersionError(PlainError, ValueError):
-    """Exception: a version's files are not those that were registered.
+    """Exception: a version's files are not the registered ones.
 
     It names version and file.
     """
@@ -58,7 +58,7 @@ class VersionError(PlainError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFiles:
-    """Local copy of a version's files, checked to be those that were registered.
+    """Local copy of a version's files, checked to be the registered ones.
 
     Attributes:
         folder: MLflow's model folder, with MLmodel.

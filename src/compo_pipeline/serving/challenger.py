@@ -1,4 +1,4 @@
-"""A challenger in shadow: it is asked some requests besides, and its answers are compared.
+"""A challenger in shadow: it answers some requests too, and its answers are compared.
 
 It is asked in a thread of low priority, after the request was answered; what does not fit into its
 queue, and what fails, is counted. Its alias is followed as that of the model that answers.
@@ -45,7 +45,8 @@ class Shadow:
         """Start the thread.
 
         Args:
-            deployment: the champion; its metrics get what became of the requests.
+            deployment: deployment of the champion, whose metrics count the outcomes of the
+                requests.
             loaded: the challenger.
             served: served version: name, version and fingerprint.
             share: share of the requests that it is asked, by their ids.
@@ -120,11 +121,11 @@ def shadow_of(
     registration: RegistrationSettings,
     device: str,
 ) -> tuple[Shadow, Follower | None]:
-    """Load a challenger beside the model that answers, and what follows its alias.
+    """Load a challenger beside the model that answers, with a follower of its alias.
 
     Args:
         name: alias or number of its version.
-        share: share of the requests that it is asked besides.
+        share: share of the requests that the challenger answers too.
         deployment: the model that answers.
         registration: name and public key of the versions.
         device: device where its model goes.

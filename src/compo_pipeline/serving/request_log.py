@@ -1,4 +1,4 @@
-"""The request log's writer: what a server answered, as rows of `serving.requests`.
+"""The request log's writer: answered rows, as rows of `serving.requests`.
 
 A request hands on what it was asked and what it answered; one thread computes the rows and writes
 them. A request never waits for it: what does not fit into the queue, and what cannot be written, is

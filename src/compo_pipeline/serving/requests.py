@@ -91,7 +91,7 @@ def read_requests(
         folder: the log's folder.
         since: the time of the first row, with a time zone.
         until: the time before which the last row is.
-        columns: names of those that are read, in this order; None reads all.
+        columns: names of the columns to read, in this order. None reads all.
 
     Raises:
         DamagedFileError: a file cannot be read, or is none of a request log.

@@ -79,7 +79,7 @@ def run(
         version: number of the version, in place of an alias.
         host: address to listen on.
         port: port to listen on.
-        shadow: alias or number of a challenger that is asked besides.
+        shadow: alias or number of a challenger that answers in shadow.
         share: share of the requests that it is asked.
 
     Raises:
@@ -157,8 +157,8 @@ def build(
 
     Args:
         deployment: the model that answers, limits, metrics.
-        observers: are called, in a thread, with every exchange once its response is sent; what one
-            raises is logged.
+        observers: functions that are called, in a thread, with every exchange once its response is
+            sent. What one raises is logged.
         followers: look every `serving.reload_seconds` for another version, one after the other.
         shadow: observer that answers `/shadow`.
         at_end: are called, in a thread, when the server ends and all requests are answered; after

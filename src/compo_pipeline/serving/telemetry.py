@@ -30,7 +30,7 @@ class Metrics:
         reloads: versions that an alias was moved to, by its `role` (champion, challenger) and
             `outcome`.
         dropped: rows that the request log did not write, by `reason`.
-        shadow: requests that a challenger was to be asked besides, by `outcome`.
+        shadow: requests for a challenger, by `outcome`.
     """
 
     def __init__(self) -> None:

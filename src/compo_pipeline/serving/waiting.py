@@ -36,7 +36,7 @@ class Worker:
         Args:
             work: is called with each exchange.
             most: bytes of the exchanges that may wait.
-            repeat: is called every so many seconds, and at the end.
+            repeat: function that is called at an interval, and at the end.
             seconds: between two calls of `repeat`.
         """
         self._work, self._most, self._repeat, self._seconds = work, most, repeat, seconds
@@ -61,7 +61,7 @@ class Worker:
         return True
 
     def close(self) -> None:
-        """Work off what waits, and end the thread, waiting a few seconds for it."""
+        """Work off the queue, and end the thread, waiting a few seconds for it."""
         self._queue.put(None)
         self._thread.join(_LAST)
 

@@ -1,1 +1,1 @@
-"""The one training loop, and what it needs: batches from views, features, optimiser, state."""
+"""The one training loop and its parts: batches from views, features, optimiser, state."""

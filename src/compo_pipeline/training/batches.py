@@ -116,8 +116,8 @@ class Batches(Picklable, Dataset[Collated]):
         epochs: passes over the rows.
         seed: seed of the order.
         max_steps: ends the run early.
-        group: the batch is a multiple of so many rows.
-        curriculum: rows that train first, alone.
+        group: divisor of the batch size.
+        curriculum: rows that train first.
 
     Raises:
         ValueError: the run would have no step, or views are of other captions.
@@ -277,7 +277,7 @@ class Groups(Dataset[Collated]):
 
 
 class _TextPreprocessor:
-    """A preprocessor that skips images, for groups of which only counts are needed.
+    """A preprocessor that skips images, for groups that are only counted.
 
     Other processes train on these groups.
     """

@@ -55,7 +55,7 @@ class Progress:
     """Points of the loss curves."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    """What batches reported (rows, rows without a negative, truncated texts, ...)."""
+    """Counts that batches reported (rows, rows without a negative, truncated texts, ...)."""
 
     finished: bool = False
     """No step is left, or early stopping ended the run."""

@@ -42,13 +42,13 @@ class ModelEncoder:
     """
 
     model: nn.Module
-    """On the device."""
+    """Model on the device."""
 
     name: str
-    """Of the model, for errors."""
+    """Name of the model, for errors."""
 
     features: Features | None
-    """Of the frozen part of the image tower; None encodes images at each step."""
+    """Features of the frozen part of the image tower. None encodes images at each step."""
 
     image_trains: bool
     """Whether gradients reach the image tower."""
@@ -57,12 +57,11 @@ class ModelEncoder:
     """Device and precision of the towers."""
 
     memory: dict[str, Tensor] = field(default_factory=dict)
-    """What a loss carries from step to step."""
+    """State that a loss carries from step to step."""
 
     ranks: Ranks = ALONE
-    """Processes that encode a share each of the rows of a batch. Texts come whole; of images that
-    are not precomputed, each process is given its share alone.
-    """
+    """Processes that each encode a share of the batch's rows. Every process gets all texts, but
+    only its own share of images that are not precomputed."""
 
     microbatch: int | None = None
     """Images or texts that a tower encodes at a time, to be encoded again for the gradient; None
@@ -71,12 +70,12 @@ class ModelEncoder:
 
     @property
     def scale(self) -> Tensor:
-        """The scalar exp(logit_scale), with a gradient in the first process alone."""
+        """The scalar exp(logit_scale), with a gradient only in the first process."""
         return self._counted_once(scale_of(self.model))
 
     @property
     def bias(self) -> Tensor:
-        """The scalar logit_bias, with a gradient in the first process alone."""
+        """The scalar logit_bias, with a gradient only in the first process."""
         return self._counted_once(bias_of(self.model))
 
     def images(self, images: Tensor) -> Tensor:

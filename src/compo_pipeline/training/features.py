@@ -53,7 +53,7 @@ class Features:
     """[n, P, D], projected, in the precision of training; None where no loss reads them."""
 
     pooled: bool = False
-    """Whether values are what the image projection projects (it trains), not embeddings."""
+    """Whether values are inputs of the image projection, which trains, rather than embeddings."""
 
 
 def trains_on_features(inputs: TrainingInputs, method: Method, loaded: LoadedModel) -> bool:
@@ -159,7 +159,8 @@ def embed(
         compute: device and precision of the model.
         workers: processes that read.
         patches: return the patch tokens too.
-        pooled: return what the image projection projects, not embeddings; without patches.
+        pooled: whether to return inputs of the image projection rather than embeddings, without
+            patches.
 
     Raises:
         SettingsError: they do not fit into memory.

@@ -27,10 +27,10 @@ class HeldOut:
     """Captions of distinct images, in the order in which they form batches."""
 
     measure: Callable[[LoadedModel], Mapping[str, float]] | None = None
-    """Figures of a model in eval mode, by name; None where the loss alone is measured."""
+    """Figures of a model in eval mode, by name. None measures only the loss."""
 
     measured: str = ""
-    """Hash of everything, besides the model, that the figures depend on."""
+    """Hash of everything except the model that the figures depend on."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class TrainingInputs:
     """Folder where features of frozen towers are stored for other runs; None stores none."""
 
     held_out: HeldOut = HeldOut()
-    """What it is validated on, where the recipe validates."""
+    """Held-out rows and figures, if the recipe validates."""
 
     rows: str | None = None
-    """What is said of the rows that train, where some are held out of training."""
+    """Note on the rows that train, if some are held out of training."""
 
     @property
     def compute(self) -> Compute:

@@ -96,7 +96,7 @@ def train_together(
     """Train as one of several processes, which torchrun or `train` has started.
 
     Args:
-        inputs: equal in all processes, but for paths.
+        inputs: inputs that are equal in all processes, except for paths.
         jobs: jobs to train, one after another.
         report: called in the first process with a job's name and each new point of its curves.
         meeting: URL at which the processes meet.

@@ -87,7 +87,7 @@ def fit(
             saved; an exception of it ends the training.
         steps: number of steps, by the schedule of all; None takes all, or stops early as
             configured.
-        ranks: processes that train together: the first one alone reports, validates and saves.
+        ranks: processes that train together. Only the first one reports, validates and saves.
 
     Raises:
         SettingsError: the model cannot be trained on parts of a batch, or the warm-up is as long

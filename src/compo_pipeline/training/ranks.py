@@ -1,4 +1,4 @@
-"""Processes that train one model together: what they exchange.
+"""Processes that train one model together, and their communication.
 
 Every process computes the loss of the whole batch, from embeddings that each gives a share of.
 Gradients are therefore summed over the processes, not averaged: a process holds the part of the

@@ -70,7 +70,7 @@ class Job:
     """Name of the state file, also in logs (`clic`, `control`)."""
 
     folder: Path
-    """Where the checkpoint goes."""
+    """Folder of the checkpoint."""
 
 
 def jobs_of(
@@ -104,7 +104,7 @@ def train_jobs(
         inputs: inputs of all jobs.
         jobs: the method, and the control where there is one.
         report: called with a job's name and each new point of its curves.
-        ranks: processes that train together; the first one alone writes.
+        ranks: processes that train together. Only the first one writes.
     """
     stops = inputs.settings.early_stopping.patience is not None
     done: dict[str, Progress] = {}
@@ -133,7 +133,7 @@ def train(
             saved; an exception of it ends the training.
         steps: number of steps, by the schedule of all; a control takes as many as a method that
             stopped early.
-        ranks: processes that train together; the first one alone writes.
+        ranks: processes that train together. Only the first one writes.
 
     Raises:
         TrainingError: a loss is not finite.

@@ -1,4 +1,4 @@
-"""The recipe: how a method is trained, whatever the method."""
+"""The recipe: settings of a training that all methods share."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class DistributedSettings:
 
 @settings
 class CurriculumSettings:
-    """Settings of a curriculum: rows with some kinds of hard negatives train first, alone.
+    """Settings of a curriculum: rows with some kinds of hard negatives train first.
 
     A kind that few rows ask for is learnt late, and then suddenly; while its rows train alone, it
     is learnt early. Source: curriculum learning (Bengio et al. 2009).

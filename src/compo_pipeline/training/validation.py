@@ -39,7 +39,7 @@ def check_split(settings: ValidationSettings, trains: Splits, reported: Benchmar
 
     Args:
         settings: settings of validation.
-        trains: the split that trains, or those that do.
+        trains: split that trains, or several.
         reported: benchmarks of the final evaluation.
 
     Raises:

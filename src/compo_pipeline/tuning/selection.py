@@ -171,7 +171,7 @@ def held_out(
 def _unreported(
     items: Sequence[Subtask], reported: Sequence[Subtask], workers: int, key: str
 ) -> list[Subtask]:
-    """The benchmark items that select weights or settings, without those that are also reported.
+    """The benchmark items that select weights or settings, without reported items.
 
     Foils may have images that retrieval over the data's own split ranks: sets of foils that share
     a split have other images and texts than one another, and are no items of retrieval.
@@ -315,7 +315,7 @@ def study_items(
     workers: int,
     foils: Sequence[Foil] = (),
 ) -> list[Subtask]:
-    """Benchmark items that score a study's trials, without those that are reported.
+    """Benchmark items that score a study's trials, without reported items.
 
     Raises:
         SettingsError: they are missing, official test items, or among the reported ones.

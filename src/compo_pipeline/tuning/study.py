@@ -62,7 +62,7 @@ class StudyPlan:
     configured: Mapping[str, Any]
     """Configured values of the searched settings: always the first trial."""
     fingerprint: Mapping[str, Any]
-    """Hash of what makes trials comparable (method, data, space, ...)."""
+    """Hash of everything that makes trials comparable (method, data, space, ...)."""
     seed: int = 0
     """Seed of the sampler."""
     first_look: int = 1

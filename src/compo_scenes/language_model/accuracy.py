@@ -23,7 +23,7 @@ _NO_SPACE_BEFORE = re.compile(r"[.,:?!-]|'s|n't")
 
 @dataclass(frozen=True)
 class GoldCaption:
-    """A hand-tagged caption: words, tags, and its noun phrases, of which some are optional.
+    """A hand-tagged caption: words, tags, and noun phrases, some of them optional.
 
     `phrases` must be found, `optional` ones may be.
     """
@@ -134,7 +134,7 @@ def _untagged_doc(nlp: Language, caption: GoldCaption, lower: bool) -> Doc:
 
 
 def _annotate(nlp: Language, expected: Doc) -> Doc:
-    """Annotate the words of a gold doc anew with a spaCy pipeline."""
+    """Annotate the words of a gold doc again with a spaCy pipeline."""
     words = [token.text for token in expected]
     spaces = [bool(token.whitespace_) for token in expected]
     return nlp(one_sentence(Doc(nlp.vocab, words=words, spaces=spaces)))

@@ -187,7 +187,7 @@ def train(corpus: Path, output: Path) -> None:
 
     Args:
         corpus: folder with train.spacy and dev.spacy.
-        output: gets model-best and model-last; what it held is replaced.
+        output: folder for model-best and model-last. Its content is replaced.
     """
     overrides: dict[str, Any] = {
         "paths.train": str(corpus / "train.spacy"),
@@ -206,7 +206,7 @@ def assemble(trained: Path, folder: Path) -> None:
 
     Args:
         trained: the output folder of `train`.
-        folder: gets the pipeline; what it held is replaced.
+        folder: folder for the pipeline. Its content is replaced.
     """
     nlp = spacy.load(trained / "model-best")
     nlp.add_pipe("sentencizer", first=True)

@@ -34,7 +34,7 @@ def inject(prompt: Tensor, token_ids: Tensor, image: Tensor, eos: int) -> Tensor
 
     Args:
         prompt: [b, T, W] output of the text encoder.
-        token_ids: [b, T] what it has read.
+        token_ids: token ids that the text encoder has read [b, T].
         image: [b, W] projected embedding of the real image, not normalised.
         eos: the token that ends a text.
 

@@ -1,4 +1,4 @@
-"""Form of captions: marks that are no part of a text, texts that are no captions, and repeats."""
+"""Form of captions: marks outside of the text, texts that are not captions, and repeats."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def plain(text: str) -> str:
 
 
 def count_forms(text: str, cleaned: str, counts: Mapping[str, Any]) -> None:
-    """Count what is found in a caption, with examples.
+    """Count the forms found in a caption, with examples.
 
     Args:
         text: text of the source.

@@ -85,8 +85,8 @@ def ingest(
         samples: samples of records to use, by source.
         trains: the split that rows are carved out of.
         engine: measures images.
-        held_out: images whose rows do not train: of those that samples leave, of each source an
-            equal part in whole ones, else carved out of the training rows.
+        held_out: images whose rows do not train. An equal share of each source comes from outside
+            of the samples, in whole images; the rest is carved out of the training rows.
         captions: take the place of the records' own; None for none.
     """
     spare = held_out_per_source(held_out, len(records))
@@ -174,7 +174,7 @@ def _with_shared_images(
 def _require_rows(
     rows: Table[Caption], splits: Iterable[str], unparseable: Sequence[Rejected]
 ) -> None:
-    """Raise an error for a split of which no record can be used, with the most frequent reason.
+    """Raise an error for a split without a usable record, with the most frequent reason.
 
     Records that cannot be used are of the first split of their file.
 
@@ -266,7 +266,7 @@ def used_records(
     Args:
         records: all; read twice where rows are held out of a sample.
         sample: sample of records to use.
-        held_out: images whose rows are held out, of those that the sample leaves.
+        held_out: images whose rows are held out, from outside of the sample.
     """
     if sample.rows is None:
         return records, None

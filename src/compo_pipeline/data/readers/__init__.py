@@ -89,7 +89,7 @@ def read(
 
     Args:
         data: data of one source.
-        report: receives what was joined of `data.captions`, once all records are read.
+        report: receives the counts of the join with `data.captions`, once all records are read.
 
     Raises:
         SourceError: a split cannot be read, or has no record.
@@ -105,7 +105,7 @@ def read(
 
 
 def _split_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejected]:
-    """Yield the records of a split, of which there is one at least in files of its own.
+    """Yield the records of a split, which needs at least one in files of its own.
 
     Paths of images are relative to the source's root. A source that serves several splits is
     divided by `data.shares`, if it has no column of splits.
@@ -146,7 +146,7 @@ def _with_own_path(root: Path, record: RawCaption | Rejected) -> RawCaption | Re
 
 @dataclass(frozen=True)
 class Records:
-    """Re-iterable records of a source, which are read anew from its files at each iteration.
+    """Re-iterable records of a source, read again from its files at each iteration.
 
     Those of one of several sources have its name in their ids, and its folder in their paths.
     """
@@ -154,7 +154,7 @@ class Records:
     data: DataSettings
     name: str | None = None
     joined: dict[str, Any] = field(default_factory=dict, compare=False)
-    """What was joined of `data.captions`, after a reading of all."""
+    """Counts of the join with `data.captions`, after all records were read."""
 
     def __iter__(self) -> Iterator[RawCaption | Rejected]:
         if self.name is None:

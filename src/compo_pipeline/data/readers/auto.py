@@ -165,7 +165,7 @@ def _named_files(data: DataSettings) -> list[PurePosixPath]:
 
 
 def _files_of(data: DataSettings, source: str) -> list[Path]:
-    """Files of a source, of which there is one at least."""
+    """Files of a source, at least one."""
     try:
         return split_files(data, source)
     except SourceError as error:

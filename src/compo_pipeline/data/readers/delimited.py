@@ -1,4 +1,4 @@
-"""Text files of records as programs save them: encoding, CSV rows, what separates fields."""
+"""Text files of records as programs save them: encoding, CSV rows, delimiters."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _takes_in_rows(lines: Sequence[str], delimiter: str) -> bool:
 
 
 def _are_alike(row: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether two rows have an image, or values that differ in their digits alone, in one place."""
+    """Whether two rows have an image, or values that differ only in digits, in one place."""
     return any(
         bool(_IMAGE.search(one) and _IMAGE.search(two))
         or (_DIGIT.search(one) is not None and _DIGIT.sub("0", one) == _DIGIT.sub("0", two))
@@ -209,7 +209,7 @@ def without_halves(
 
 
 def _is_piece(row: list[str], whole: list[str], width: int, place: int) -> bool:
-    """Whether a row is text alone: it lacks fields, or has text in the place of the image."""
+    """Whether a row is only text: it lacks fields, or has text in the place of the image."""
     if len(row) < width:
         return not _are_alike(row, whole)
     return place >= 0 and " " in row[place].strip() and not _IMAGE.search(row[place])

@@ -63,7 +63,7 @@ def caption_tables(data: DataSettings) -> list[Path]:
 
 
 def _require_columns(path: Path, given: CaptionTable) -> None:
-    """Raise an error for a file that is no table, or lacks the columns of key and caption."""
+    """Raise an error for a file that is not a table or lacks the columns of key and caption."""
     if path.suffix == _TEXT:
         return
     if path.suffix not in table.SUFFIXES:

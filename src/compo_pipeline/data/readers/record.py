@@ -225,7 +225,7 @@ def captions_of(value: Any) -> list[Any]:
 def caption_records(
     sample_id: str, image_id: str, image: str, captions: Sequence[Any], split: str
 ) -> Iterator[RawCaption | Rejected]:
-    """Yield a record for each caption of an image, of which the others are the further ones."""
+    """Yield a record for each caption of an image, with the other captions as further ones."""
     if not captions:
         yield rejected(sample_id, image, "no caption of this image")
     elif len(captions) == 1:

@@ -185,7 +185,7 @@ def records(path: Path, columns: list[str]) -> Iterator[Values]:
 
 
 def own_spelling(name: str, there: list[str]) -> str | None:
-    """Column of a file that equals a name but for case and spaces; None unless exactly one does."""
+    """Column of a file that equals a name except for case and spaces, or None if not unique."""
     if name in there:
         return name
     alike = [each for each in there if each.strip().casefold() == name.strip().casefold()]

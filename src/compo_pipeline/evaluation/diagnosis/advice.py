@@ -47,7 +47,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A training run, by what decides the kinds of change in its negatives.
+    """A training run, by the settings that decide the kinds of change in its negatives.
 
     Attributes:
         method: name of the method.
@@ -81,7 +81,7 @@ def describe_training(
     language_model: str,
     state: str,
 ) -> TrainingRun:
-    """A model's training, by what decides the kinds of change in its negatives.
+    """A model's training, by the settings that decide the kinds of change in its negatives.
 
     They are counted, and the rules of other methods tried, when they are asked for: this takes
     seconds.

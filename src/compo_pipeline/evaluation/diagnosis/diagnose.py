@@ -1,4 +1,4 @@
-"""The diagnosis of a model: results by kind of change, weaknesses, and what to change."""
+"""The diagnosis of a model: results by kind of change, weaknesses, and advice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADVISED = "advised"
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Diagnosis of a model: results by kind of foil, weak kinds, and what to train instead.
+    """Diagnosis of a model: results by kind of foil, weak kinds, and advice.
 
     Attributes:
         kinds: results by kind; none where no foils were scored.

@@ -123,7 +123,7 @@ class RuleSetting:
     allowed: tuple[str, ...]
     """Rules that the key may list."""
     asked: Callable[[tuple[str, ...]], AskedChanges]
-    """What training would be asked with these rules."""
+    """Changes that training would ask for with these rules."""
 
 
 class Sample(NamedTuple):

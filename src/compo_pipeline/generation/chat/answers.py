@@ -1,4 +1,4 @@
-"""Answers of models, the keys under which they are stored, and what surrounds a text in them."""
+"""Answers of models, the keys under which they are stored, and the extraction of texts."""
 
 from __future__ import annotations
 

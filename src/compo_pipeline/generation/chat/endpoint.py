@@ -91,7 +91,7 @@ class Endpoint:
     def each(
         self, work: Callable[[Ask, Item], Result], items: Iterable[Item]
     ) -> Iterator[Result | NoAnswer]:
-        """Yield the result of the work function for each item, or what it raised `NoAnswer` with.
+        """Yield the result of the work function for each item, or the reason of its `NoAnswer`.
 
         They come in order; several run at once.
 
@@ -99,7 +99,8 @@ class Endpoint:
         are not sent.
 
         Args:
-            work: asks what an item needs, in one of as many threads as there are connections.
+            work: function that asks for an item, in one of as many threads as there are
+                connections.
             items: read as far ahead as they can be asked.
 
         Raises:

@@ -54,7 +54,7 @@ class CaptionEditor(Protocol):
         """Value of `counterfactuals.caption_editor` that selects this editor."""
 
     settings_fingerprint: str
-    """Hash of everything besides the captions that determines the edited texts."""
+    """Hash of everything except the captions that determines the edited texts."""
 
     @property
     def concurrent(self) -> bool:
@@ -93,7 +93,7 @@ class ImageGenerator(Protocol):
         """Value of `counterfactuals.image_generator` that selects this generator."""
 
     settings_fingerprint: str
-    """Hash of everything besides the requests that determines the images, up to rounding."""
+    """Hash of everything except the requests that determines the images, up to rounding."""
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | str]:
         """Yield an RGB image, or why there is none, for each request, in their order."""
@@ -101,7 +101,7 @@ class ImageGenerator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Arguments, besides its settings, to create a caption editor or an image generator."""
+    """Arguments to create a caption editor or an image generator, without its settings."""
 
     seed: int
     """`counterfactuals.seed`."""
@@ -120,7 +120,7 @@ class Opening:
     data that are not generated."""
 
     annotations: Annotations = NO_ANNOTATIONS
-    """What a table of others says of these rows, for the caption editor `table`."""
+    """Texts from a published table for these rows, for the caption editor `table`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Jobs(Iterable[Job]):
 
     captions: Table[Caption]
     hashes: pa.ChunkedArray
-    """Of each row's real image."""
+    """Hashes of each row's real image."""
 
     sentences: int | None
     """How many of a row are edited; None for all."""
@@ -140,7 +140,7 @@ def generate(
         jobs: the edits to make.
         editor: edits captions.
         parser: parses them for the editor.
-        generator: generates images; None for texts alone.
+        generator: generator of images. None generates texts only.
         settings: settings of how images are stored.
         root: folder of the real images.
         state: folder of the stored images of all runs; `publish` links them.

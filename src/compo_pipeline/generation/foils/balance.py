@@ -35,8 +35,8 @@ class Candidate(NamedTuple):
 
     Attributes:
         image: image that the item shows.
-        words: the expression of the caption, and the one that the foil has in its place; or names
-            of what the two have in common with others.
+        words: expression of the caption and the foil's in its place, or names of what the two have
+            in common with others.
         preference: difference in nats by which a text model prefers the caption to the foil.
         texts: caption and foil.
     """

@@ -252,7 +252,7 @@ def build_splits(
     Args:
         captions: valid rows of all splits.
         facts: about them.
-        trains: the split that trains, or those that do.
+        trains: split that trains, or several.
         official: sha256 of the images of official benchmarks.
         settings: splits, kinds and limits.
         parser: parser of captions.
@@ -304,7 +304,7 @@ def _captions_by_image(rows: Iterable[Caption]) -> Iterator[tuple[str, ...]]:
 
 
 def shortage(report: Mapping[str, Any], split: str, settings: FoilSettings) -> str:
-    """Text: why no kind of a set of foils is used, and how many photos or what settings change it.
+    """Reason why no kind of a set of foils is used, with a remedy, as text.
 
     Args:
         report: report of the builder.

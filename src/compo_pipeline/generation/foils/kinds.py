@@ -331,7 +331,7 @@ class Evidence:
         return (upos, lemma_name(word, upos, tag)) in self._named_lemmas
 
     def is_caption(self, text: str) -> bool:
-        """Whether a text equals a caption of the image but for case and closing punctuation."""
+        """Whether a text equals a caption of the image except for case and closing punctuation."""
         return bare(text) in self._captions
 
     def states(self, category: Category, firsts: Iterable[str], seconds: Iterable[str]) -> bool:
@@ -352,7 +352,7 @@ class Evidence:
 
     @cached_property
     def _named_lemmas(self) -> set[tuple[str, str]]:
-        """Pairs (part of speech, lemma) of lemmas that may be true of what the captions mention."""
+        """Pairs (part of speech, lemma) of lemmas that may be true of things in the captions."""
         return {
             (upos, found)
             for parse in self.parses

@@ -1,4 +1,4 @@
-"""Review of items by a person: which are drawn, what was said of them, and what follows."""
+"""Review of items by a person: the drawn items, the verdicts, and the share of noise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Review:
     builder: int
     """Version of the builder."""
     fingerprint: str
-    """Of the items."""
+    """Fingerprint of the items."""
     split: str
     """Name of their set."""
     verdicts: Open[Verdict] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Noise(NamedTuple):
 
     Attributes:
         judged: items with a verdict, of which `rejected` are false and `unsure` undecided.
-        value: rejected of those that were decided; None if none was.
+        value: share of rejected items among the decided ones. None if none was decided.
         low: end of the interval if all undecided ones are right.
         high: end of the interval if all undecided ones are false.
     """

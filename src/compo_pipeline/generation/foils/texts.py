@@ -1,4 +1,4 @@
-"""Models of texts alone: a smoothed trigram model, and a classifier of captions and foils.
+"""Models of texts: a smoothed trigram model, and a classifier of captions and foils.
 
 Smoothing: Witten and Bell, "The zero-frequency problem", IEEE Transactions on Information Theory 37
 (1991), method C, interpolated down to equal probabilities of all words.
@@ -129,7 +129,7 @@ class TextAccuracy(NamedTuple):
 def text_accuracy(
     learnt: Sequence[tuple[str, str]], pairs: Sequence[tuple[str, str]], groups: Sequence[int]
 ) -> TextAccuracy | None:
-    """Accuracy with which a logistic regression tells captions from foils by text alone.
+    """Accuracy with which a logistic regression tells captions from foils by their text.
 
     Its features are differences of word n-grams and of length. It learns from pairs of other
     images, which nobody balanced: learnt from balanced ones it would be wrong more often than a
@@ -138,7 +138,7 @@ def text_accuracy(
     Args:
         learnt: captions of other images, each with a foil, to learn from.
         pairs: n captions, each with its foil, to be told apart.
-        groups: [n], numbers of what is no independent sample: couples of images.
+        groups: numbers of groups of dependent samples [n]: pairs of images.
 
     Returns:
         None without `learnt`, or with fewer than five groups. A tie is half right. The limit is

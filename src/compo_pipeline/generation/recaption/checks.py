@@ -53,7 +53,7 @@ class Checked(NamedTuple):
 
 
 def check(answer: Answer, settings: RecaptionSettings, vocabulary: Vocabulary) -> Checked:
-    """Clean a model's answer, and check whether what is left is a caption.
+    """Clean a model's answer, and check whether the rest is a caption.
 
     Args:
         answer: answer of the model.
@@ -68,7 +68,7 @@ def check(answer: Answer, settings: RecaptionSettings, vocabulary: Vocabulary) -
 
 
 def _unwrapped(answer: str) -> str:
-    """Lines of a model's answer without what surrounds them, such as "Sure! Here's a caption:"."""
+    """Lines of a model's answer without wrapping, such as "Sure! Here's a caption:"."""
     text, before = _PICTURE.sub("", bare_text(answer)).strip(), None
     while text != before:
         before = text
@@ -86,7 +86,7 @@ def _without_marks(text: str) -> str:
 def _reason_to_reject(
     answer: Answer, lines: str, text: str, settings: RecaptionSettings, vocabulary: Vocabulary
 ) -> tuple[str, str] | None:
-    """Broken rule, and what was found, for an answer that is no usable caption."""
+    """Broken rule and finding for an answer that is not a usable caption."""
     if answer.refusal:
         return "refusal", no_answer(answer)
     if refuses(lines) or (text.casefold() in settings.prompt.casefold() and " " in text):

@@ -9,7 +9,7 @@ from compo_pipeline.pipelines.rescore.nodes import rescore_version
 
 
 def create_pipeline() -> Pipeline:
-    """Score a registered version again, and register it anew."""
+    """Score a registered version again, and register it as a new version."""
     return Pipeline(
         [
             step(

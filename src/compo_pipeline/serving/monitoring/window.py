@@ -70,7 +70,7 @@ class Window:
         captions: the text itself, None where the log has none [n].
         hashes: hashes of the images [n]. None without an image.
         clusters: number of the cluster [n].
-        sizes: requests of each cluster, with those that were not read [C].
+        sizes: number of requests of each cluster, including those that were not read [C].
         left_out: requests that are not compared, by reason.
     """
 

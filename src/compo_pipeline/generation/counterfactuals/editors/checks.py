@@ -50,7 +50,7 @@ def clean_answer(answer: str, caption: str) -> str:
 
 
 def reason_to_reject(request: EditRequest, text: str) -> str:
-    """Reason why a text is no valid edit of a caption, empty for a valid edit."""
+    """Reason why a text is not a valid edit of a caption, empty for a valid edit."""
     return _form_flaw(request.caption, text) or _meaning_flaw(request, text)
 
 
@@ -104,7 +104,7 @@ def _meaning_flaw(request: EditRequest, text: str) -> str:
 
 
 def _count_sentences(text: str) -> int:
-    """Number of sentences of a text, also of those that begin in lower case."""
+    """Number of sentences of a text, including those that begin in lower case."""
     return len(split(_BOUNDARY.sub(lambda found: f"{found[1]} {found[2].upper()}", text)))
 
 

@@ -50,7 +50,9 @@ class DiffusionGenerator:
     name = "diffusion"
 
     def __init__(self, settings: DiffusionSettings, device: str = "cpu") -> None:
-        """Check that all models exist and fit together; reads no pipeline weights.
+        """Check that all models exist and fit together.
+
+        It reads no pipeline weights.
 
         Raises:
             SettingsError: they do not.
