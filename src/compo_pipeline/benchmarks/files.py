@@ -21,7 +21,6 @@ from compo_pipeline.core.untrusted import (
 )
 from compo_pipeline.data.images.decoding import ACCEPTED, crop_name, is_there
 
-TITLES = "benchmarks.json"
 _MOST_PIXELS = 10**8
 """More than an edge of any image that is opened."""
 
@@ -32,25 +31,6 @@ _READERS: Mapping[str, Callable[[Path], Any]] = {
     ".parquet": read_parquet,
     ".txt": read_lines,
 }
-
-
-def custom_titles(root: Path) -> dict[str, str]:
-    """Labels from `benchmarks.json` of benchmarks whose files are not the official ones.
-
-    Official files come without it. Self-made files in an official format need it beside their
-    folders: {"source": "...", "titles": {"sugar_crepe": "SugarCrepe-style"}}.
-
-    Raises:
-        SettingsError: the file has another format.
-    """
-    path = root / TITLES
-    if not path.is_file():
-        return {}
-    content = read_content(path)
-    found = content.get("titles") if isinstance(content, dict) else None
-    if not isinstance(found, dict):
-        raise SettingsError(f'{path}: expected {{"titles": {{...}}}}, got {shown(content)}')
-    return {str(name): str(title) for name, title in found.items()}
 
 
 class Record(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 
 from compo_pipeline.benchmarks import foils as foils_of_captions
 from compo_pipeline.benchmarks import retrieval
-from compo_pipeline.benchmarks.files import TITLES, custom_titles
+from compo_pipeline.benchmarks.files import read_content
 from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
@@ -24,6 +24,7 @@ from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.core.untrusted import OutsideRoot, files_below, shown, text_problem
 from compo_pipeline.data.images.decoding import ACCEPTED, Limits, is_there
 
+TITLES = "benchmarks.json"
 # A key of `benchmarks` in an error's message.
 _KEY = re.compile(
     r"(?<![\w./])benchmarks\.(?=sets\.|root|images|suite|retrieval\.|foils\.|follow_symlinks)"
@@ -183,11 +184,22 @@ def official_benchmarks(settings: BenchmarksSettings) -> list[str]:
 
 
 def _unofficial_title(place: BenchmarkFolders, settings: BenchmarksSettings) -> str | None:
-    """Label for unofficial files from `benchmarks.json`, or None for official ones."""
+    """Label for unofficial files from `benchmarks.json`, or None for official ones.
+
+    Official files come without it. Self-made files in an official format need it beside their
+    folders: {"source": "...", "titles": {"sugar_crepe": "SugarCrepe-style"}}.
+    """
+    path = place.root.parent / TITLES
     if settings.root is None or place.files.root:
         return None
     _refuse_links(place.root.parent, TITLES, settings)
-    return custom_titles(place.root.parent).get(place.benchmark.name)
+    if not path.is_file():
+        return None
+    content = read_content(path)
+    found = content.get("titles") if isinstance(content, dict) else None
+    if not isinstance(found, dict):
+        raise SettingsError(f'{path}: expected {{"titles": {{...}}}}, got {shown(content)}')
+    return str(title) if (title := found.get(place.benchmark.name)) is not None else None
 
 
 def _with_ties(subtask: Subtask, place: BenchmarkFolders, ties: str) -> Subtask:

@@ -110,9 +110,6 @@ class Embedder:
     subtasks: Sequence[Subtask]
     settings: EvaluationSettings
     store: Path | None = None
-    # Of the last tower: one that trains differs at each validation.
-    _tower: str | None = None
-    _images: Vectors | None = None
     # Of the last tower without its projection: a row of each distinct image; the hash by path.
     _trunk: str | None = None
     _pooled: Tensor = field(default_factory=lambda: torch.empty(0, 1))
@@ -128,9 +125,7 @@ class Embedder:
         Raises:
             SettingsError: a folder has no readable image, or an embedding is not finite.
         """
-        if self._images is None or loaded.image_fingerprint != self._tower:
-            self._images = self._encode_images(loaded, name)
-            self._tower = loaded.image_fingerprint
+        images = self._encode_images(loaded, name)
         tokenizer = (tokenizer_fingerprint(loaded.tokenize), loaded.context_length)
         if tokenizer not in self._tokens:
             every = dict.fromkeys(text for task in self.subtasks for text in task.texts())
@@ -138,7 +133,7 @@ class Embedder:
         tokens, unreadable = self._tokens[tokenizer], self._unreadable
         needed = dict.fromkeys(text for task in self.subtasks for text in task.texts(unreadable))
         texts = self._encode_texts(loaded, name, tokens, list(needed))
-        return Embedded(self._images, unreadable, texts, tokens)
+        return Embedded(images, unreadable, texts, tokens)
 
     @torch.inference_mode()
     def _encode_images(self, loaded: LoadedModel, name: str) -> Vectors:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from compo_pipeline.benchmarks import foils as foils_of_captions
 from compo_pipeline.benchmarks import loading, retrieval
-from compo_pipeline.benchmarks.files import TITLES
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import (
@@ -234,7 +233,7 @@ def refuse_official(settings: BenchmarksSettings, key: str, instead: str) -> Non
         raise SettingsError(
             f"{key}: the files of {', '.join(names)} below {settings.root} are official test "
             f"items, which select nothing; expected {instead}, or items of your own, which a "
-            f"{TITLES} beside their folders names (docs/how-to/tuning.md)"
+            f"{loading.TITLES} beside their folders names (docs/how-to/tuning.md)"
         )
 
 
