@@ -101,13 +101,12 @@ def _load_coco(root: Path, images: Path) -> list[Subtask]:
 
     Each if its file is there.
     """
-    found = []
-    for file in read_files(root, f"{_VAL}.json", "dataset_coco.json", kind=dict):
-        if file.name == _VAL:
-            found.append(_retrieval_subtask("coco", "clic", images, _coco_items(file), clic_text))
-        else:
-            found.append(_retrieval_subtask("coco", "karpathy", images, _karpathy_items(file)))
-    return found
+    return [
+        _retrieval_subtask("coco", "clic", images, _coco_items(file), clic_text)
+        if file.name == _VAL
+        else _retrieval_subtask("coco", "karpathy", images, _karpathy_items(file))
+        for file in read_files(root, f"{_VAL}.json", "dataset_coco.json", kind=dict)
+    ]
 
 
 def _load_flickr30k(root: Path, images: Path) -> list[Subtask]:
@@ -146,8 +145,11 @@ def _load_iiw(root: Path, images: Path) -> list[Subtask]:
     Files are named as their set, or `data.jsonl` in a folder of its name.
     """
     # The files do not say how the images' names end.
-    folders = (*images.glob("*/*"), *images.glob("*"))
-    names = {key: str(path.relative_to(images)) for path in folders for key in _image_keys(path)}
+    names = {
+        key: str(path.relative_to(images))
+        for path in (*images.glob("*/*"), *images.glob("*"))
+        for key in (path.stem, path.name)
+    }
     found: dict[str, list[Subtask]] = {}
     for path in files_of(root, *_IIW_FILES):
         own = path.parent.name if path.stem == "data" else path.stem
@@ -175,11 +177,6 @@ def _load_urban1k(root: Path, images: Path) -> list[Subtask]:
     if not items:
         raise SettingsError(f"there is no {' or '.join(_URBAN1K_FILES)} in {root}")
     return _long_caption_subtasks("urban1k", "test", own if own.is_dir() else images, items)
-
-
-def _image_keys(path: Path) -> tuple[str, str]:
-    """Names by which annotations may refer to an image file: without and with its ending."""
-    return path.stem, path.name
 
 
 def _iiw_item(record: Record, names: Mapping[str, str]) -> Item:

@@ -155,13 +155,14 @@ def _read_split_folders(folder: Path) -> _SetContent:
     ]
     names = [path.name for path in classes]
     if all(map(_WORDNET_ID.fullmatch, names)):
-        return _SetContent(_imagenet_names(folder, names), images, _imagenet_templates())
+        names, templates = _imagenet_texts(folder, names)
+        return _SetContent(names, images, templates)
     return _SetContent(names, images)
 
 
-def _imagenet_names(folder: Path, identifiers: list[str]) -> list[str]:
-    """open_clip's class names for ImageNet identifiers such as n01440764."""
-    from open_clip import IMAGENET_CLASSNAMES
+def _imagenet_texts(folder: Path, identifiers: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """open_clip's class names for ImageNet identifiers such as n01440764, and its templates."""
+    from open_clip import IMAGENET_CLASSNAMES, OPENAI_IMAGENET_TEMPLATES
     from timm.data import ImageNetInfo
 
     known = dict(zip(ImageNetInfo().label_names(), IMAGENET_CLASSNAMES, strict=True))
@@ -170,14 +171,8 @@ def _imagenet_names(folder: Path, identifiers: list[str]) -> list[str]:
             f"{folder}: {unknown[0]} is none of ImageNet's 1,000 classes; name the classes of "
             "another set in classnames.txt"
         )
-    return [known[each] for each in identifiers]
-
-
-def _imagenet_templates() -> tuple[str, ...]:
-    """open_clip's prompt templates for ImageNet."""
-    from open_clip import OPENAI_IMAGENET_TEMPLATES
-
-    return tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
+    templates = tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
+    return [known[each] for each in identifiers], templates
 
 
 def _read_webdataset(folder: Path) -> _SetContent:
