@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from compo_pipeline.benchmarks.files import custom_titles
 from compo_pipeline.core.files import read_json
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import parse
@@ -180,7 +179,8 @@ def main() -> None:
     root = Path(parameters["data"]["root"]) / "benchmarks" / "test"
     models = setup.models
     scores = [seed.scores for seed in seeds]
-    rows = compare(scores, models, run_pairs(models), chance={}, titles=custom_titles(root))
+    titles = read_json(root / "benchmarks.json")["titles"]
+    rows = compare(scores, models, run_pairs(models), chance={}, titles=titles)
     decided = decisions(setup, seeds)
     content: dict[str, Any] = {
         "seeds": arguments.seeds,

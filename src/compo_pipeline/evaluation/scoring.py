@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.core.records import PER_CLASS, Score, schema
-from compo_pipeline.core.tables import Table
+from compo_pipeline.core.tables import Table, grouped
 from compo_pipeline.evaluation import protocols
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
 from compo_pipeline.evaluation.metrics import metric_values
@@ -45,7 +45,9 @@ SCORING = 1
 
 TOPS = (1, 5)
 _QUERIES_AT_ONCE = 512
-_RANKED_AT_ONCE = 64  # of these: what is compared stays in the processor's cache
+# What is compared at once stays in the processor's cache.
+_RANKED_AT_ONCE = 64  # queries
+_AT_ONCE = 256  # items
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.int64]
@@ -324,7 +326,7 @@ def _choice(
     values: list[Floats] = []
     correct = [np.empty(0, dtype=np.bool_)]
     for (right, _), items in shapes.items():
-        block = similarities(items)
+        block = np.concatenate([similarities(some) for some in grouped(items, _AT_ONCE)])
         values.append(block)
         ties_right = scorer.subtask.ties_right
         correct.append(protocols.verdicts(metric, block, right, ties_right=ties_right))
@@ -367,15 +369,18 @@ def _half_truth(scorer: _Scorer) -> Iterator[MetricScores]:
 
 def _text_only(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of text-only accuracy (TOT): two positives are closer than the negative."""
+
+    def similarities(items: Sequence[Item]) -> Floats:
+        first, second = (scorer.texts.rows_of(item.positives[k] for item in items) for k in (0, 1))
+        negative = scorer.texts.rows_of(item.negatives[0] for item in items)
+        pairs = ((first, second), (first, negative), (second, negative))
+        return np.stack([(one * other).sum(axis=1) for one, other in pairs], axis=1)
+
     # No image takes part: items whose image is missing are scored too.
     items = scorer.subtask.items
-    first, second = (scorer.texts.rows_of(item.positives[k] for item in items) for k in (0, 1))
-    negative = scorer.texts.rows_of(item.negatives[0] for item in items)
-    pairs = ((first, second), (first, negative), (second, negative))
-    cosines = [(one * other).sum(axis=1) for one, other in pairs]
-    correct = protocols.text_only(*cosines)
-    chance = protocols.TEXT_ONLY_CHANCE
-    yield scorer.make_rows("tot", chance, _names(items), [np.stack(cosines, axis=1)], correct)
+    cosines = np.concatenate([similarities(some) for some in grouped(items, _AT_ONCE)])
+    correct = protocols.text_only(*cosines.T)
+    yield scorer.make_rows("tot", protocols.TEXT_ONLY_CHANCE, _names(items), [cosines], correct)
 
 
 def _retrieval(scorer: _Scorer) -> Iterator[MetricScores]:
