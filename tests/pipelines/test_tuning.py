@@ -73,7 +73,7 @@ def trial_inputs(shipped: RunSettings, tmp_path: Path) -> TrialInputs:
 @pytest.mark.parametrize(
     ("best", "seeds", "reason"),
     [
-        ({"values": {"lr": 2}}, 0, "seeds is 0"),
+        ({"values": {"lr": 2}}, 0, "confirmation is 0"),
         (None, 3, "no trial meets"),
         ({"values": {"lr": 1}}, 3, "the configured values are the best"),
     ],
