@@ -254,7 +254,7 @@ def test_the_report_of_ingest_has_the_join_and_no_bad_row(root: Path, shipped: R
     (found,) = report["captions_joined"].values()
     assert found["matched"] == report["rows"] == 4
     assert found["images_without_caption"] == {"not_in_the_table": 4}
-    assert report["unparseable"] == 0 and report["downloads"]["failed"] == 0
+    assert report["unparseable"] == 0
     assert "captions.csv" in manifest["files"]
     _, result, _ = validate_facts(facts, unparseable, report, shipped.validation)
     assert (result[NOT_CAPTIONED], result["unparseable"]) == (4, 0)

@@ -29,7 +29,6 @@ from compo_pipeline.data.quality.quarantine import most_frequent
 from compo_pipeline.data.quality.settings import IngestSettings
 from compo_pipeline.data.readers.record import (
     NOT_BAD,
-    NOT_DOWNLOADED,
     RawCaption,
     SourceError,
 )
@@ -117,15 +116,13 @@ def ingest(
         "data.sample.rows": sum(each["left_out"] for each in sampled.values()),
         "recaption.captioner": (recaptions or {}).get("merged", 0),
     }
-    counts = _record_counts(rows, unparseable, left)
     report = {
-        "records": counts,
+        "records": _record_counts(rows, unparseable, left),
         "rows": len(rows),
         "rows_by_split": _rows_by(rows, "split"),
         "unparseable": sum(entry.rule not in NOT_BAD for entry in unparseable),
         "images": len(measured),
         "images_unreadable": dict(sorted(errors.items())),
-        "downloads": _download_counts(counts["source"], unparseable),
         "sample": (sampled if len(records) > 1 else next(iter(sampled.values()), None)) or None,
         "recaptions": recaptions,
         "distinct_texts": distinct_texts(rows),
@@ -394,14 +391,3 @@ def manifest_of(
             listing.update(f"{sha256}  {name}\n".encode())
     listing.update(captions.encode())
     return {"data_hash": listing.hexdigest(), "count": len(every), "bytes": size, "files": files}
-
-
-def _download_counts(records: int, unparseable: list[Rejected]) -> dict[str, float]:
-    """Number of a source's images that failed to download, and share of images downloaded."""
-    failed = sum(entry.rule == NOT_DOWNLOADED for entry in unparseable)
-    share = 1 - failed / records if records else 0.0
-    if failed:
-        log.warning(
-            "%d of %d images failed to download: %.1f%% exist", failed, records, 100 * share
-        )
-    return {"failed": failed, "share": share}
