@@ -95,6 +95,16 @@ def test_a_fault_of_one_request_is_not_that_of_its_batch() -> None:
     assert encoder.sizes == [1, 3, 1, 1, 1]
 
 
+def test_a_fault_after_the_pass_ends_the_request() -> None:
+    def observe(size: int) -> None:
+        raise OSError(f"{size} inputs are not counted")
+
+    encoder = Doubling()
+    encoder.release.set()
+    with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="1 inputs"):
+        ask(Batcher(encoder, 64, observe), pool, 1).result(60)
+
+
 def served(tiny_clip: Path, settings: ServingSettings) -> tuple[Deployment, TestClient]:
     loaded = load(tiny_clip)
     deployment = Deployment(loaded, Served("toy-clip", 3, loaded.fingerprint), settings)

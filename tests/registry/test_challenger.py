@@ -332,6 +332,26 @@ def test_the_challenger_follows_its_alias_while_requests_come(
     assert set(statuses) == {200}
 
 
+def test_a_promoted_challenger_waits_for_the_next_one(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that is started again after a promotion, when both aliases name one version."""
+    mlflow.MlflowClient().set_registered_model_alias(registry.name, "champion", "2")
+
+    def ask(client: TestClient) -> None:
+        until(lambda: client.get("/shadow").json()["paused"])
+        mlflow.MlflowClient().set_registered_model_alias(registry.name, "challenger", "1")
+        until(lambda: client.get("/shadow").json()["challenger"]["version"] == 1)
+        client.post("/invocations", json=question(0))
+        until(lambda: client.get("/shadow").json()["compared"] == 1)
+
+    registry.serve(("challenger", 1.0), ask, ServingSettings(reload_seconds=0.05))
+    never = ServingSettings(reload_seconds=0)
+    mlflow.MlflowClient().set_registered_model_alias(registry.name, "challenger", "2")
+    with pytest.raises(SettingsError, match="--shadow: version 2 has the weights of version 2"):
+        registry.serve(("challenger", 1.0), settings=never)
+
+
 def test_a_challenger_that_cannot_be_tried_is_refused(registry: Registry, tiny_clip: Path) -> None:
     refused: list[tuple[tuple[str, float], str]] = [
         (("nobody", 0.1), "--shadow: no version of .* has the alias 'nobody'"),

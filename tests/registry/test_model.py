@@ -142,6 +142,17 @@ def ask(served: model.ImageTextModel) -> Callable[..., pd.DataFrame]:
     return lambda table, **params: served.predict(SimpleNamespace(), pd.DataFrame(table), params)  # type: ignore[arg-type]
 
 
+def test_tokenizer_forgets_words_beyond_its_room_and_keeps_its_own(
+    served: model.ImageTextModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "MAX_CACHED_WORDS", 10)
+    texts = [f"word{'abcdefghijklmnop'[k]}x and <end_of_text>" for k in range(16)]
+    before = ask(served)({"text": texts}, task="embed")
+    assert len(served.tokenize.cache) == 10
+    assert list(served.tokenize.cache)[:2] == ["<start_of_text>", "<end_of_text>"]
+    assert ask(served)({"text": texts}, task="embed").equals(before)
+
+
 def test_what_makes_gigabytes_of_text_is_refused_before_it_is_made(
     served: model.ImageTextModel,
 ) -> None:
