@@ -22,6 +22,7 @@ from typing import Any
 from compo_pipeline.core import archives
 from compo_pipeline.core.plugins import Registry
 from compo_pipeline.core.records import Rejected
+from compo_pipeline.core.removed import replacement
 from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.core.untrusted import listed
 from compo_pipeline.data.readers import auto, table
@@ -71,8 +72,8 @@ def reader(data: DataSettings) -> Reader:
     """
     if data.format not in READERS:
         raise SettingsError(
-            f"data.format: unknown format '{data.format}'{nearest(data.format, READERS)} "
-            f"(known: {', '.join((auto.AUTO, *READERS))})"
+            f"data.format: unknown format '{data.format}'{nearest(data.format, READERS)} (known: "
+            f"{', '.join((auto.AUTO, *READERS))}){replacement(f'data.format={data.format}')}"
         )
     if data.captions.file is not None and data.format not in _WITH_KEYS:
         raise SettingsError(
