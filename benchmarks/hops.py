@@ -51,7 +51,7 @@ class Flow(NamedTuple):
 
 FLOWS = {
     "a caption to its loss": Flow(
-        "raw,recaption,ingest,validation,foils,counterfactuals",
+        "ingest,validation,foils,counterfactuals",
         ("views,training",),
         (
             "noun_phrases.py:noun_phrases",

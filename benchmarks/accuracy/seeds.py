@@ -5,7 +5,7 @@
     python benchmarks/accuracy/seeds.py --seeds 5 --precision fp32 --env long_scenes
 
 Runs `kedro run --pipelines=counterfactuals,views,training,evaluation` for each seed (after
-`raw,ingest,validation,foils` once), then compares the seeds' per-item scores: differences paired on
+`ingest,validation,foils` once), then compares the seeds' per-item scores: differences paired on
 the same items, intervals over seeds and images, the least detectable difference beside them. A
 second table says what the promotion gate decides of each seed's model against the base. Writes
 benchmarks/results/seeds_<precision>.json and .md, of another environment than base
@@ -174,7 +174,7 @@ def main() -> None:
     control = not arguments.without_control
     setup = Setup(arguments.env, arguments.precision, parameters, control)
     if not Path("data/05_model_input", parameters["dataset"], "foils.parquet").exists():
-        setup.kedro("raw,ingest,validation,foils")
+        setup.kedro("ingest,validation,foils")
     seeds = [setup.evaluated(seed) for seed in range(arguments.seeds)]
     root = Path(parameters["data"]["root"]) / "benchmarks" / "test"
     models = setup.models
