@@ -77,9 +77,6 @@ class EditorEndpointSettings(EndpointSettings):
     """Sampling temperature. 0 is greedy."""
     max_tokens: PositiveInt = 120
     """Most tokens of an answer."""
-    attempts: PositiveInt = 3
-    """Number of times that a caption is sent, each with another seed, until an answer passes the
-    checks."""
 
 
 @settings

@@ -123,16 +123,16 @@ def test_lies_are_asked_again_with_another_seed(
     assert chat.seen[0][2]["seed"] != chat.seen[1][2]["seed"]
 
     chat.script = lambda turn, number, body: turn.say(lie)
-    (failed,) = editor(model="liar", attempts=2).edit(captions[:1])
+    (failed,) = editor(model="liar").edit(captions[:1])
     assert isinstance(failed, str)
-    assert failed.startswith("asked 2 times; the last answer was refused: ")
+    assert failed.startswith("asked 3 times; the last answer was refused: ")
     assert reason in failed
-    assert len(chat.seen) == 4
+    assert len(chat.seen) == 5
 
 
 def test_an_answer_that_was_cut_off(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     chat.script = lambda turn, number, body: turn.say("A cat on 0 ma", finish="length")
-    (failed,) = editor(attempts=1).edit(captions[:1])
+    (failed,) = editor().edit(captions[:1])
     assert isinstance(failed, str) and "cut off by max_tokens" in failed
 
 
@@ -153,9 +153,9 @@ def test_an_answer_that_the_model_refuses(
 ) -> None:
     reply = json.dumps({"choices": [{"message": message, "finish_reason": ending}]})
     chat.script = lambda turn, number, body: turn.reply(200, reply)
-    (failed,) = editor(attempts=2).edit(captions[:1])
+    (failed,) = editor().edit(captions[:1])
     assert isinstance(failed, str) and reason in failed
-    assert failed.startswith("asked 2 times; ")
+    assert failed.startswith("asked 3 times; ")
 
 
 def test_a_wrong_key_stops_at_once(
@@ -256,8 +256,7 @@ def test_settings_fingerprint(editor: Any) -> None:
         for changed in (
             {"model": "b"},
             {"temperature": 0.1},
-            {"attempts": 1},
             {"more": {"top_p": 0.5}},
         )
     ]
-    assert len({own, *others}) == 5
+    assert len({own, *others}) == 4

@@ -22,6 +22,7 @@ from compo_pipeline.generation.counterfactuals.contract import (
 from compo_pipeline.generation.counterfactuals.editors.checks import clean_answer, reason_to_reject
 from compo_pipeline.generation.counterfactuals.settings import EditorEndpointSettings
 
+_ATTEMPTS = 3  # times that a caption is sent, each with another seed, until an answer passes
 _SYSTEM = (
     "You edit captions of photographs. You are given one caption in English and answer with the "
     "edited caption alone: one line, no quotes, no label, no explanation. Keep the wording, the "
@@ -105,8 +106,7 @@ class EndpointEditor:
         # Without server address and retries, which change no text.
         own = (settings.model, settings.temperature, settings.max_tokens)
         parameters = (*own, dict(settings.more))
-        sampling = settings.attempts, self._seed
-        self.settings_fingerprint = hash_of(self.name, parameters, *sampling, _PROMPTS)
+        self.settings_fingerprint = hash_of(self.name, parameters, self._seed, _PROMPTS)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | str]:
         """Yield an edited caption, or why there is none, for each request, in their order.
@@ -120,7 +120,7 @@ class EndpointEditor:
     def _edit_one(self, ask: Ask, request: EditRequest) -> EditedCaption | str:
         """Edit one caption: ask the model until an answer passes the checks."""
         own = self._settings
-        for attempt in range(own.attempts):
+        for attempt in range(_ATTEMPTS):
             messages = edit_messages(request.caption, request.role)
             body = request_body(own, messages, attempt_seed(self._seed, request, attempt))
             answer = ask(hash_of({"attempt": attempt, **body}), body)
