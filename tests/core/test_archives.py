@@ -224,21 +224,6 @@ def test_a_damaged_page_costs_no_row_before_it(tmp_path: Path) -> None:
     assert archives.read(path, "image/11") == cells[11]
 
 
-def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:
-    path = tmp_path / "test.parquet"
-    cells = parquet_of_images(path, 40, row_group_size=10, use_dictionary=False)
-    content = bytearray(path.read_bytes())
-    place = content.index(cells[10][:500])
-    content[place - 24 : place] = b"\xff" * 24  # the head of its page
-    path.write_bytes(content)
-    for row in (5, 15, 25, 9, 35):
-        if row == 15:
-            with pytest.raises(ImageError, match="truncated"):
-                decoding.load(tmp_path, f"test.parquet/image/{row}", LIMITS)
-        else:
-            assert archives.read(path, f"image/{row}") == cells[row]
-
-
 def test_names_of_sources(archive: Path, tmp_path: Path) -> None:
     assert decoding.source_name(tmp_path, "0.png", LIMITS) == "0.png"
     assert decoding.source_name(tmp_path, "0.tar/test/0.png#xywh=0,0,5,6", LIMITS) == "test/0.png"

@@ -48,13 +48,6 @@ def refusal(conf, environment="base"):
     return str(error.value)
 
 
-def test_known_keys_pass(conf):
-    write(conf, "parameters.yml", {"data": {"splits": {"train": "mine"}}, "_note": 1})
-    write(conf, "globals.yml", {"data": {"root": "y"}})
-    write(conf, "catalog.yml", {"captions": {"type": "c", "anything": 1}})
-    read_all(conf, "smoke")
-
-
 def test_globals_of_an_environment_have_the_names_of_base(conf):
     write(conf, "globals.yml", {"sede": 2, "data": {"rooot": "y"}})
     known = "(known: data.root, seed)"
@@ -68,14 +61,6 @@ def test_globals_of_an_environment_have_the_names_of_base(conf):
 def test_an_environment_is_a_folder_of_conf_itself(conf, environment):
     write(conf, "globals.yml", {})
     assert refusal(conf, environment).startswith("--env: there is no folder conf/")
-
-
-def test_an_unknown_environment_names_the_nearest(conf):
-    write(conf, "globals.yml", {})
-    message = refusal(conf, "smok")
-    assert (
-        message == "--env: there is no folder conf/smok; did you mean 'smoke'? (known: base, smoke)"
-    )
 
 
 def test_a_file_that_is_no_yaml_is_named(conf):
@@ -127,13 +112,6 @@ def test_a_key_that_is_given_twice_is_named(conf, text):
     message = refusal(conf, "smoke")
     assert message.startswith(f"{file}: ") and "found duplicate key x" in message
     assert "\n" not in message
-
-
-def test_anchors_and_merged_keys_are_no_repeated_keys(conf):
-    write(conf, "parameters.yml", {})
-    text = "data: &d\n  splits: {a: b}\n_other:\n  <<: *d\n  <<: *d\n  splits: {a: b}\n"
-    (conf / "smoke" / "parameters.yml").write_text(text)
-    read_all(conf, "smoke")
 
 
 @pytest.fixture
@@ -227,12 +205,6 @@ def test_files_of_every_name_that_kedro_reads_are_checked(project_conf, refused,
     write(project_conf, name, {"sede": 1})
     (line,) = refused("smoke")
     assert line.startswith(f"conf/smoke/{name}: sede: unknown key; did you mean 'seed'?")
-
-
-def test_a_key_in_two_files_of_an_environment_is_told_in_one_line(project_conf, refused):
-    (project_conf / "base" / "parameters_compute.yml").write_text("training: {epochs: 3}\n")
-    (message,) = refused()
-    assert "parameters_compute.yml" in message and "training.epochs" in message
 
 
 def test_a_setting_that_changes_results_is_not_for_the_file_that_dvc_does_not_read(

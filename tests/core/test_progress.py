@@ -1,11 +1,8 @@
 """Progress passes everything on and says how far it is."""
 
-import io
 import logging
 
 import pytest
-import rich
-from rich.console import Console
 
 from compo_pipeline.core import progress
 
@@ -42,18 +39,3 @@ def test_a_loop_that_fails_claims_no_end(caplog: pytest.LogCaptureFixture) -> No
         meter.advance()
         raise RuntimeError
     assert caplog.messages == []
-
-
-@pytest.mark.parametrize(("level", "shown"), [(logging.INFO, True), (logging.WARNING, False)])
-def test_a_terminal_has_bars_unless_this_log_is_silenced(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, level: int, shown: bool
-) -> None:
-    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
-    monkeypatch.setattr(rich, "get_console", lambda: screen)
-    caplog.set_level(level, "compo_pipeline.core.progress")
-    assert list(progress.track("abc", 3, "spelling")) == ["a", "b", "c"]
-    with progress.Meter(1, "training") as meter:
-        meter.advance(loss=1.0)
-    drawn = screen.file.getvalue()
-    assert all((text in drawn) == shown for text in ("spelling", "training", "3/3", "loss 1"))
-    assert bool(caplog.messages) == shown

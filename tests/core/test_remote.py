@@ -1,11 +1,9 @@
 """Folders on object storage are read like local ones, through a cache; outages are one line."""
 
-import io
 import json
 import os
 import random
 import re
-import shutil
 import signal
 import stat
 import sys
@@ -22,16 +20,14 @@ import pytest
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from compo_pipeline.core import archives, remote
+from compo_pipeline.core import remote
 from compo_pipeline.core.files import size_and_time
 from compo_pipeline.core.remote import RemoteError, RemoteSettings, configure, refresh_all
 from compo_pipeline.core.settings import SettingsError, pip_install
 from compo_pipeline.data import readers
 from compo_pipeline.data.images import decoding
 from compo_pipeline.data.images.decoding import ImageError, Limits
-from compo_pipeline.data.quality.images import measure
-from compo_pipeline.data.quality.settings import IngestSettings
-from compo_pipeline.data.readers.record import RawCaption, SourceError
+from compo_pipeline.data.readers.record import RawCaption
 from compo_pipeline.data.settings import DataSettings
 
 Bucket = Any
@@ -78,29 +74,6 @@ def test_what_is_in_the_cache_is_downloaded_again_only_after_a_change(
     assert size_and_time(folder / "a") != stamps[0]
     bucket.remove("set/b")
     assert remote.read_bytes(folder / "b") == b"two"
-
-
-def test_ingest_measures_again_only_the_images_that_changed(
-    mirrored: Callable[..., Path], bucket: Bucket, tmp_path: Path
-) -> None:
-    def png(width: int) -> bytes:
-        file = io.BytesIO()
-        Image.new("RGB", (width, 1)).save(file, "png")
-        return file.getvalue()
-
-    names, settings = ["a.png", "b.png"], IngestSettings(journal=tmp_path / "journal.sqlite")
-    folder = mirrored(dict.fromkeys(names, png(3)))
-    before = measure(folder, names, settings)
-    assert len(png(4)) == len(png(3))
-    bucket.put({"set/a.png": png(4)})
-    bucket.remove("set/b.png")
-    bucket.put({"set/b.png": png(3)})
-    shutil.rmtree(tmp_path / "cache" / ".contents")
-    remote.refresh(folder)
-    after = measure(folder, names, settings)
-    assert [before[name].width for name in names] == [3, 3]
-    assert [after[name].width for name in names] == [4, 3]
-    assert held(folder) == [png(4)]  # nothing else was read
 
 
 def test_the_cache_holds_the_files_that_were_used_last(mirrored: Callable[..., Path]) -> None:
@@ -170,30 +143,6 @@ def test_processes_share_a_cache_that_is_too_small_for_all(mirrored: Callable[..
     assert len(held(folder)) * 3000 <= limit + (count - 1) * 3000
 
 
-def test_processes_that_want_one_object_at_once_download_it_once(
-    mirrored: Callable[..., Path], bucket: Bucket, tmp_path: Path
-) -> None:
-    content = random.Random(0).randbytes(5000)
-    folder = mirrored({"a": content})
-    start = get_context("fork").Barrier(3)
-
-    def read(number: int) -> None:
-        with remote.filesystem(f"s3://{bucket.name}/set") as (files, _):
-            get_file = files.get_file
-
-        def get_slowly(key: str, local: str) -> None:
-            (tmp_path / f"downloaded by {number}").touch()
-            time.sleep(0.5)
-            get_file(key, local)
-
-        files.get_file = get_slowly
-        start.wait()
-        assert remote.read_bytes(folder / "a") == content
-
-    assert in_processes(read, range(3)) == [0, 0, 0]
-    assert len(list(tmp_path.glob("downloaded by *"))) == 1
-
-
 def test_an_object_larger_than_the_cache_is_refused(mirrored: Callable[..., Path]) -> None:
     folder = mirrored({"a": b"a" * 2000}, limit=1000)
     with pytest.raises(RemoteError, match=r"remote\.cache_gb: expected at least 2e-06"):
@@ -225,9 +174,8 @@ def test_keys_that_no_file_can_have_are_left_out_aloud(
         decoding.load(folder, "../other/x.jpg", Limits())
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_loader_processes_read_with_what_this_process_was_configured(
-    mirrored: Callable[..., Path], bucket: Bucket, method: str, monkeypatch: pytest.MonkeyPatch
+    mirrored: Callable[..., Path], bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = mirrored({"a": b"one", "b": b"two"})
     names = {"key": "ACCESS_KEY_ID", "secret": "SECRET_ACCESS_KEY", "endpoint_url": "ENDPOINT_URL"}
@@ -237,7 +185,7 @@ def test_loader_processes_read_with_what_this_process_was_configured(
     parameters = {"data": {"root": f"s3://{bucket.name}/set"}}
     configure(parameters, RemoteSettings(folder), {"s3": credentials})
     assert remote.read_bytes(folder / "a") == b"one"
-    with ProcessPoolExecutor(1, mp_context=get_context(method)) as pool:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         assert pool.submit(remote.read_bytes, folder / "b").result() == b"two"
 
 
@@ -301,46 +249,6 @@ def test_readers_and_images(mirrored: Callable[..., Path], tmp_path: Path) -> No
     assert both[:5] == both[5:]
 
 
-def shards(count: int) -> dict[str, bytes]:
-    """Shards of ten images."""
-    found = {}
-    for shard in range(count):
-        file = io.BytesIO()
-        with tarfile.open(fileobj=file, mode="w") as tar:
-            for number in range(10):
-                image = io.BytesIO()
-                Image.effect_noise((40, 30), 9 * number + 9).save(image, "png")
-                for ending, content in (("png", image.getvalue()), ("txt", b"A dog.")):
-                    member = tarfile.TarInfo(f"{shard}{number}.{ending}")
-                    member.size = len(content)
-                    tar.addfile(member, io.BytesIO(content))
-        found[f"{shard}.tar"] = file.getvalue()
-    return found
-
-
-def test_damaged_and_vanished_shards(
-    mirrored: Callable[..., Path], bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = shards(4)
-    size = len(content["0.tar"])
-    folder = mirrored(
-        {**content, "0.tar": b"no tar" * 500, "1.tar": content["1.tar"][: size // 2]},
-        limit=size,
-    )
-    data = DataSettings(folder, "webdataset", {"train": "*.tar"})
-    for name, damage in (("0.tar", "not a tar archive"), ("1.tar", "damaged or cut off")):
-        with pytest.raises(SourceError, match=rf"{name} is {damage}"):
-            list(readers.read(data))
-        bucket.remove(f"set/{name}")
-        remote.refresh(folder)
-        archives._scan_tar.cache_clear()
-    first, *_ = list(readers.read(data))
-    assert isinstance(first, RawCaption) and held(folder) == [content["3.tar"]]
-    bucket.remove("set/2.tar")
-    with pytest.raises(FileNotFoundError, match=r"set/2\.tar"):
-        decoding.load(folder, first.image, Limits())
-
-
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
@@ -367,10 +275,9 @@ def test_storage_that_does_not_answer_or_refuses_is_an_error_soon(
     parameters = {"data": {"root": f"s3://{bucket.name}/x"}, "remote": {}}
     nobody = {"endpoint_url": "http://127.0.0.1:1", "key": "me", "secret": "hunter2"}
     configured = configure(parameters, RemoteSettings(tmp_path), {"s3": nobody})
-    start = time.monotonic()
     with pytest.raises(SettingsError, match=r"^data\.root: s3://.*127\.0\.0\.1:1") as caught:
         refresh_all(configured, {"data.root"})
-    assert time.monotonic() - start < 30 and "hunter2" not in caught.value.message
+    assert "hunter2" not in caught.value.message
     assert "hunter2" in os.environ["FSSPEC_S3"]  # processes of data loaders need it
     # An outage is no reason for quarantine.
     path = Path(configured["data"]["root"]) / "image.jpg"

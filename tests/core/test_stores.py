@@ -1,6 +1,5 @@
 """Values in the key-value store: kept over kills."""
 
-import logging
 import signal
 import sqlite3
 import subprocess
@@ -48,18 +47,6 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: store.put({str(number): number}), range(40)))
     assert store.get(map(str, range(40))) == {str(number): number for number in range(40)}
-
-
-def test_unreadable_values_count_as_absent(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = KeyValueStore(tmp_path / "store.db", Point)
-    store.put({"a": Point(1, "one"), "b": Point(2, "two")})
-    with sqlite3.connect(tmp_path / "store.db") as connection:
-        connection.execute("UPDATE entries SET value = '[1' WHERE key = 'a'")
-    with caplog.at_level(logging.WARNING):
-        assert store.get("ab") == {"b": Point(2, "two")}
-    assert "1 unreadable" in caplog.text
 
 
 def test_a_value_that_has_changed_or_is_of_another_key_counts_as_absent(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from compo_pipeline.core import table_files
 from compo_pipeline.core.files import DamagedFileError
-from compo_pipeline.core.records import Caption, Score
+from compo_pipeline.core.records import Caption
 from compo_pipeline.core.table_files import Parts, write_rows
 from compo_pipeline.core.tables import ById, Groups, Table, training_rows
 
@@ -122,14 +122,6 @@ def test_a_copy_of_other_rows_is_made_again(
 def test_spilled_rows_leave_no_file(tmp_path: Path) -> None:
     spilled = Table.spilled(iter(ROWS), Caption, tmp_path / "new")
     assert list(spilled) == ROWS and not list((tmp_path / "new").iterdir())
-
-
-def test_rows_of_every_kind_of_column() -> None:
-    rows = [
-        Score("m", "b", "s", "acc", "1", "g", (0.5, 0.25), True, None),
-        Score("m", "b", "s", "acc", "2", "g", (), None, "no image"),
-    ]
-    assert list(Table.of(rows, Score)) == rows and Table.of(rows, Score)[1] == rows[1]
 
 
 def test_a_killed_computation_loses_one_part(

@@ -2,7 +2,6 @@
 
 import random
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,15 +54,6 @@ def test_any_rows_come_back_as_they_were(tmp_path_factory, row_type, data):
     dataset = RowsDataset(filepath=str(path), row=row_type.__name__)
     dataset.save(rows)
     assert list(dataset.load()) == rows
-
-
-def test_generator_is_saved_in_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr("compo_pipeline.core.tables.GROUP", 2)
-    path = tmp_path / "t.parquet"
-    dataset = RowsDataset(filepath=str(path), row="Caption")
-    dataset.save(caption(number, "one.", "two.") for number in range(5))
-    assert pq.ParquetFile(path).num_row_groups == 3
-    assert [row.sample_id for row in dataset.load()] == ["id0", "id1", "id2", "id3", "id4"]
 
 
 def test_equal_rows_give_equal_bytes_and_no_flipped_bit_gives_other_rows(tmp_path):
@@ -125,13 +115,6 @@ def test_unknown_row_type_is_refused(name):
 def test_a_table_that_is_not_there_says_how_to_make_it(tmp_path):
     with pytest.raises(DatasetError, match=r"does not exist yet.*kedro run"):
         RowsDataset(filepath=str(tmp_path / "none.parquet"), row="Caption").load()
-
-
-def test_a_missing_folder_names_its_path(tmp_path):
-    dataset = FolderDataset(filepath=str(tmp_path / "views"))
-    assert not dataset.exists()
-    with pytest.raises(DatasetError, match=r"there is no folder .*/views"):
-        dataset.load()
 
 
 def test_a_folder_is_replaced_by_files_or_by_another_folder(tmp_path):

@@ -25,16 +25,6 @@ def coco(tmp_path: Path) -> DataSettings:
     return DataSettings(tmp_path, "coco_captions", {"train": "train2017"})
 
 
-def test_what_is_found(coco: DataSettings) -> None:
-    assert locate(coco) == {
-        "format": "coco_captions",
-        "root": str(coco.root),
-        "splits": {
-            "train": ["annotations/captions_train2017.json"],
-        },
-    }
-
-
 def test_a_missing_root_names_its_key(coco: DataSettings) -> None:
     data = DataSettings(coco.root / "nowhere", "coco_captions", {"train": "train2017"})
     with pytest.raises(SourceError, match=r"data\.root: there is no folder '.*nowhere'"):

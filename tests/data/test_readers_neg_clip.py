@@ -1,16 +1,13 @@
 """NegCLIP's captions of COCO: one row per caption, the image's other captions beside it."""
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.data import readers
-from compo_pipeline.data.readers.record import RawCaption, SourceError
-from compo_pipeline.data.settings import Columns, DataSettings
+from compo_pipeline.data.readers.record import RawCaption
+from compo_pipeline.data.settings import DataSettings
 
 A, B = (f"coco/train2014/COCO_train2014_{number:012}.jpg" for number in (9, 25))
 
@@ -55,35 +52,3 @@ def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
     details = [row.detail for row in (nameless, short, garbled) if isinstance(row, Rejected)]
     for detail, reason in zip(details, ["name is ''", "2 fields", "UTF-8"], strict=True):
         assert reason in detail
-
-
-def test_another_file_of_that_kind_names_its_columns(tmp_path: Path) -> None:
-    (tmp_path / "own.tsv").write_text("who\ttext\timage\nx\tA dog.\tb/a.jpg\n")
-    columns = Columns(id="who", image="image", caption="text")
-    data = DataSettings(tmp_path, "neg_clip", {"train": "own.tsv"}, columns=columns)
-    assert list(readers.read(data)) == [
-        RawCaption("train-x", "train-b/a.jpg", "b/a.jpg", ("A dog.",), (), "train")
-    ]
-    plain = DataSettings(tmp_path, "neg_clip", {"train": "own.tsv"})
-    with pytest.raises(SourceError, match=r"no column filepath, title \(it has 'who, text"):
-        list(readers.read(plain))
-
-
-def test_real_coco(shared: Path, tmp_path: Path) -> None:
-    """The captions of a real COCO file, rewritten, give the rows that the COCO reader gives."""
-    root = shared / "coco_mini"
-    coco = DataSettings(root, "coco_captions", {"train": "train2017"})
-    content = json.loads((root / "annotations" / "captions_train2017.json").read_text())
-    names = {entry["id"]: entry["file_name"] for entry in content["images"]}
-    titles = [
-        (entry["caption"], f"train2017/{names[entry['image_id']]}")
-        for entry in content["annotations"]
-    ]
-    rows = read(source(tmp_path, titles))
-    expected = list(readers.read(coco))
-    assert len(rows) == 400
-    for row, other in zip(rows, expected, strict=True):
-        assert isinstance(row, RawCaption) and isinstance(other, RawCaption)
-        assert (row.image, row.own) == (other.image, other.own)
-        assert sorted(row.further) == sorted(other.further)
-    assert len({row.image_id for row in rows if isinstance(row, RawCaption)}) == 80

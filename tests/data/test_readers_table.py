@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shlex
 import tarfile
 import unicodedata
 from pathlib import Path
@@ -233,11 +232,6 @@ def test_broken_json_lines_are_kept_with_the_reason(tmp_path: Path) -> None:
         assert reason in detail
 
 
-def test_caption_and_sentences_exclude_each_other() -> None:
-    with pytest.raises(ValueError, match="leave one null"):
-        Columns(caption="a", sentences="b")
-
-
 def test_cogvlm_laion(tmp_path: Path) -> None:
     (tmp_path / "cogvlm.csv").write_text(
         "http://x.org/p/one.jpg,A dog on a sofa. It sleeps.\n"
@@ -354,24 +348,6 @@ def test_columns_are_found_in_another_case(tmp_path: Path, suffix: str) -> None:
     other = [{f" {name.title()}": value for name, value in row.items()} for row in rows]
     write(tmp_path / f"t.{suffix}", other)
     assert list(readers.read(data)) == expected
-
-
-def test_two_columns_of_one_spelling_are_not_chosen_between(tmp_path: Path) -> None:
-    write(tmp_path / "t.csv", [{"image": "a.jpg", "Caption": "A dog.", "CAPTION": "A cat."}])
-    with pytest.raises(SourceError, match=r"no column caption .* --params data\.columns\.caption="):
-        read(tmp_path, "t.csv")
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_the_error_of_a_missing_column_can_be_pasted(tmp_path: Path, suffix: str) -> None:
-    write(tmp_path / f"t.{suffix}", [{"Bild": "a.jpg", "Text zum Bild": "A dog on a sofa."}])
-    with pytest.raises(SourceError) as raised:
-        read(tmp_path, f"t.{suffix}")
-    _, given = shlex.split(raised.value.message.partition("such as by")[2])
-    named = dict(each.split("=") for each in given.split(","))
-    columns = Columns(**{key.removeprefix("data.columns."): name for key, name in named.items()})
-    (row,) = read(tmp_path, f"t.{suffix}", columns=columns)
-    assert isinstance(row, RawCaption) and (row.image, row.own) == ("a.jpg", ("A dog on a sofa.",))
 
 
 @pytest.mark.parametrize("order", [("image", "caption"), ("caption", "image")])

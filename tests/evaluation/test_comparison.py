@@ -1,5 +1,4 @@
 import random
-import tracemalloc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -16,7 +15,6 @@ from compo_pipeline.evaluation.comparison import (
     Pair,
     Row,
     as_one_family,
-    by_model,
     compare,
     compare_slices,
     headline_figures,
@@ -98,16 +96,6 @@ def test_equal_models_are_level() -> None:
     for difference in row.differences:
         assert difference.value == 0 and difference.low == -difference.high < 0
         assert difference.p == difference.p_holm == 1
-
-
-def test_p_values_are_corrected_over_all_figures() -> None:
-    parts = []
-    for name in ("a", "b", "c"):
-        parts.append(_scores("base", name, [False] * 8 + [True] * 2))
-        parts.append(_scores("clic", name, [True] * 10))
-    rows = _rows(*parts)
-    assert rows["a"].difference.p == pytest.approx(2 / 256)
-    assert rows["a"].difference.p_holm == pytest.approx(3 * 2 / 256)
 
 
 def test_p_values_of_several_models_are_one_family() -> None:
@@ -254,14 +242,6 @@ def test_the_mean_per_class_has_an_interval_though_classes_are_rare() -> None:
     assert found.difference.least_detectable > 0
 
 
-def test_figures_are_nested_by_model() -> None:
-    scores = [part for model in ("base", "clic") for part in _scores(model, "x", [True, False])]
-    assert by_model(compare([scores], MODELS, PAIRS, {})) == {
-        "base": {"sugar_crepe": {"accuracy": {"x": 50}}},
-        "fine_tuned": {"sugar_crepe": {"accuracy": {"x": 50}}},
-    }
-
-
 def test_a_dozen_headline_figures_of_a_model_are_for_dvc() -> None:
     """One of each benchmark in turn, averages first; no other than those of all figures."""
     scores = [part for model in ("base", "clic") for part in _scores(model, "x", [True, False])]
@@ -285,21 +265,6 @@ def test_the_same_seed_gives_the_same_intervals_in_any_order_of_rows() -> None:
     scores = _scores("base", "x", base) + _scores("clic", "x", ours)
     first, *others = (compare([rows], MODELS, PAIRS, {}) for rows in (scores, scores, scores[::-1]))
     assert others == [first, first]
-
-
-def test_a_difference_names_its_seeds() -> None:
-    scores = [
-        part
-        for model in ("base", "clic")
-        for part in _scores(model, "x", [k % (2 if model == "base" else 3) > 0 for k in range(60)])
-    ]
-    (alone,), (several,) = (
-        compare([scores], MODELS, PAIRS, {}),
-        compare([scores] * 3, MODELS, PAIRS, {}),
-    )
-    found = alone.difference
-    assert found.format() == f"+16.7 [{found.low:+.1f}, {found.high:+.1f}]"
-    assert several.difference.format() == f"{found.format()[:-1]}; 3 seeds]"
 
 
 def _slowly(
@@ -443,27 +408,3 @@ def test_figures_are_those_of_a_slow_computation_to_the_last_bit(
         alone = _slowly(own, models, pairs, {})
         own = {row.key: row for row in with_holm([row for row in found if row.slice == one])}
         assert own and own == {row.key: replace(row, slice=one) for row in alone}
-
-
-def test_a_comparison_holds_numbers_not_rows() -> None:
-    names = [f"item {k}" for k in range(2_000)]
-
-    def rows(metrics: int) -> Iterator[Score]:
-        for model, metric, item in product(("base", "clic"), range(metrics), names):
-            # Names of their own, as decoded rows have them.
-            own = "".join(item)
-            values = (0.1, float(metric))
-            yield Score(model, "b", "s", f"m{metric}", own, f"{own}.jpg", values, True, None)
-
-    def peak(metrics: int) -> int:
-        table = Table.of(rows(metrics), Score)
-        tracemalloc.start()
-        found = compare([table], MODELS, PAIRS, {})
-        assert len(found) == metrics
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return most
-
-    peak(1)  # what is made once
-    more = 2 * 20 * len(names)
-    assert (peak(24) - peak(4)) / more < 100

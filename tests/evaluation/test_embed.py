@@ -10,7 +10,6 @@ from PIL import Image
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.data.images.decoding import Limits
 from compo_pipeline.evaluation import embed
 from compo_pipeline.evaluation.embed import Embedder, tokenize_texts
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -89,25 +88,6 @@ def test_towers_that_differ_in_their_projection_share_one_pass_over_the_images(
     assert seen == [2, 1]
 
 
-def test_each_image_is_encoded_once_for_models_that_share_their_image_tower(
-    tiny_model: Callable[..., Path], subtasks: list[Subtask]
-) -> None:
-    embedder = Embedder(subtasks, EXACT)
-    seen: list[int] = []
-
-    def counted(folder: Path) -> None:
-        loaded = load(folder)
-        count_images(loaded, seen)
-        embedder(loaded, "model")
-
-    counted(tiny_model(0))
-    assert seen == [2, 1]  # three readable images, though two subtasks show the first
-    counted(tiny_model(1))
-    assert seen == [2, 1]
-    counted(tiny_model(2, image_seed=1))
-    assert seen == [2, 1, 2, 1]
-
-
 def test_images_that_cannot_be_used_are_named_with_their_reason(
     tiny_model: Callable[..., Path], subtasks: list[Subtask]
 ) -> None:
@@ -141,18 +121,6 @@ def test_a_folder_counts_images_that_another_subtask_names_too(
     ]
     embedded = Embedder(named, EXACT)(load(tiny_model(0)), "base")
     assert list(embedded.unreadable) == [str(folder / "absent.png")]
-
-
-def test_links_out_of_the_folder_are_read_where_the_subtask_allows_them(
-    tiny_model: Callable[..., Path], subtasks: list[Subtask], tmp_path: Path
-) -> None:
-    (tmp_path / "linked").mkdir()
-    (tmp_path / "linked" / "0.png").symlink_to(tmp_path / "0.png")
-    loaded, linked = load(tiny_model(0)), replace(subtasks[1], images=tmp_path / "linked")
-    with pytest.raises(SettingsError, match="out_of_root"):
-        Embedder([linked], EXACT)(loaded, "base")
-    allowed = replace(linked, limits=Limits(follow_symlinks=True))
-    assert not Embedder([allowed], EXACT)(loaded, "base").unreadable
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-import gc
-import tracemalloc
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from tests.evaluating import evaluate
 
@@ -232,23 +229,3 @@ def test_one_model_is_in_memory_at_a_time(many: tuple[Subtask, Embedded]) -> Non
     direct = [score_model([subtask], made, name) for name in scored.models]
     assert list(scored.rows) == [row for own in direct for row in own.rows]
     assert all(scored.chance == own.chance for own in direct)
-
-
-def test_rows_of_models_are_on_disk(many: tuple[Subtask, Embedded], tmp_path: Path) -> None:
-    subtask, _ = many
-
-    def held(models: int) -> int:
-        names = dict.fromkeys(map(str, range(models)), lambda: _Model())
-        tracemalloc.start()
-        in_arrow = pa.total_allocated_bytes()
-        scored = score_models([subtask], names, EvaluationSettings(), tmp_path / "rows")  # type: ignore[arg-type]
-        assert len(scored.rows) == models * 2 * len(subtask.items)
-        gc.collect()
-        now, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return now + pa.total_allocated_bytes() - in_arrow
-
-    held(6)  # what is made once
-    rows = 2 * len(subtask.items)
-    assert (held(6) - held(2)) / (4 * rows) < 10
-    assert not list((tmp_path / "rows").iterdir())

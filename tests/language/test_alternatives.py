@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from compo_pipeline.language.alternatives import (
     open_wordnet,
 )
 from compo_pipeline.language.lexicon import load_lexicon
-from compo_pipeline.language.replacements import Replacer, replacer
+from compo_pipeline.language.replacements import Replacer
 
 if TYPE_CHECKING:
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
@@ -164,10 +163,6 @@ def test_a_name_of_several_words_inflects_its_head(cousins: WordNetCousins) -> N
     assert {"bursting forth", "blowing up"} <= words(cousins, "tear", "VERB", "VBG")
 
 
-def test_unknown_words_have_none(cousins: WordNetCousins) -> None:
-    assert words(cousins, "xyzzy", "NOUN", "NN") == set()
-
-
 def test_cousins_of_all_senses_weighted_by_their_counts(cousins: WordNetCousins) -> None:
     # "wolf" is a cousin, "knave" a sibling of another sense of "dog"; "domestic dog" is a name of
     # the same sense.
@@ -207,12 +202,6 @@ def test_a_determiner_is_an_attribute_as_in_the_authors_code(
     parse = tagged("[ a/DET/DT dog/NOUN/NN ] and/CCONJ/CC [ a/DET/DT cat/NOUN/NN ]")
     assert Replacer(cousins.alternatives)(parse, Random(0)) is None
     assert Replacer(cousins.alternatives, determiners=True)(parse, Random(0)) is not None
-
-
-def test_nltk_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nltk.corpus", None)
-    with pytest.raises(SettingsError, match=r"views.source.*pip install .*\[wordnet"):
-        replacer("wordnet_cousins", key="views.source")
 
 
 def test_the_corpus_is_not_installed(tmp_path: Path) -> None:

@@ -90,14 +90,6 @@ def test_no_opposite_may_be_true_as_well() -> None:
     assert contradictions == []
 
 
-def test_words_of_rendered_scenes_are_known() -> None:
-    words = {(entry.word, entry.upos) for entry in load_lexicon().entries}
-    things = "ball box star heart ring moon house tree fish mug key flower cloud boat arrow cross"
-    colours = "red yellow green cyan blue purple pink brown white gray black beige"
-    assert {(word, "NOUN") for word in things.split()} <= words
-    assert {(word, "ADJ") for word in colours.split()} <= words
-
-
 def test_read(tmp_path: Path) -> None:
     path = tmp_path / "lexicon.tsv"
     path.write_text(

@@ -10,7 +10,6 @@ from spacy.language import Language
 
 from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import Generated
-from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.language.parsing import parse
 
@@ -194,13 +193,6 @@ def test_there_that_would_break(made: Made, text: str) -> None:
 
 def test_there_is_the_last_resort(made: Made) -> None:
     assert set(made("A man near a couch.")) == {"relation", "synonym"}
-
-
-def test_synonyms_are_those_of_the_lexicon(made: Made) -> None:
-    lexicon = load_lexicon()
-    names = {"couch", *lexicon.synonyms(lexicon.lemmas["couch", "NOUN"])}
-    texts = made("A couch near a lake.")["synonym"]
-    assert {text.split()[1] for text in texts} == names
 
 
 def test_words(tagged: Tagged) -> None:

@@ -63,23 +63,6 @@ def test_what_is_not_installed(tmp_path: Path) -> None:
         load(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("dropped", "missing"),
-    [
-        (["parser"], "gives no dependencies"),
-        (["morphologizer", "lexicon", "neighbours"], "gives no parts of speech"),
-        (["tagger", "lexicon", "neighbours"], "gives no fine tags"),
-    ],
-)
-def test_a_pipeline_that_lacks_a_part_is_refused(
-    tmp_path: Path, dropped: list[str], missing: str
-) -> None:
-    nlp = spacy.load(RESOURCES / "compo_en", exclude=dropped)
-    nlp.to_disk(tmp_path)
-    with pytest.raises(SettingsError, match=rf"language\.model: .*{missing}"):
-        load(str(tmp_path))
-
-
 def test_a_blank_pipeline_is_refused(tmp_path: Path) -> None:
     spacy.blank("en").to_disk(tmp_path)
     with pytest.raises(SettingsError, match="parts of speech, no fine tags, no dependencies"):

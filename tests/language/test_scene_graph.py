@@ -3,12 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from spacy.language import Language
 
 from compo_pipeline.core.records import Parse
 from compo_pipeline.language.editing import token_text
 from compo_pipeline.language.lexicon import load_lexicon
-from compo_pipeline.language.parsing import parse
 from compo_pipeline.language.scene_graph import kinds, scene_graph
 
 Tagged = Callable[[str], Parse]
@@ -131,12 +129,3 @@ def test_kinds() -> None:
     assert noun["shirt"] == {"worn"} and noun["doll"] == {"thing"}
     assert "air" in noun["rain"] and {"place", "slope"} <= noun["hill"]
     assert kinds(None) == frozenset()
-
-
-def test_on_a_caption(compo_en: Language) -> None:
-    text = "A young man riding a red bicycle next to two parked cars on the street."
-    (caption,) = parse(compo_en, [("id", 0, text)])
-    found = graph(caption)
-    assert found["entity"] == ["man", "bicycle", "cars", "street"]
-    assert {"young", "red", "two"} <= set(found["attribute"])
-    assert found["relation"] == ["next to", "on", "riding"]

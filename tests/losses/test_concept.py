@@ -8,9 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compo_pipeline.losses import concept
 from compo_pipeline.losses.concept import match_mask, npc, xac
-from compo_pipeline.models.dense import attention
 
 OWNERS = torch.tensor([0, 0, 1, 2, 2, 2, 3])
 SCALE, BIAS = 12.0, -4.0
@@ -109,42 +107,12 @@ def test_xac_where_patches_cancel_out_stays_finite() -> None:
     assert all(g.isfinite().all() for g in torch.autograd.grad(loss, (patches, concepts)))
 
 
-def test_xac_attends_as_attention_says() -> None:
-    patches, concepts = draw(4, 6, 5, seed=2), F.normalize(draw(7, 5, seed=1), dim=-1)
-    weights = attention(patches, concepts)
-    pooled = F.normalize(weights @ F.normalize(patches, dim=-1), dim=-1)
-    logits = SCALE * (pooled * concepts).sum(-1) + BIAS
-    signs = 2.0 * matches() - 1
-    expected = -F.logsigmoid(signs * logits).sum() / len(OWNERS)
-    scale, bias = scalars()
-    found = xac(patches, concepts, matches(), scale, bias)
-    assert found.item() == pytest.approx(expected.item(), abs=1e-10)
-
-
 def test_no_concept_at_all_is_zero() -> None:
     none = torch.zeros(0, 5)
     owners = match_mask(torch.zeros(0, dtype=torch.long), 4)
     scale, bias = torch.tensor(9.0), torch.tensor(-3.0)
     assert npc(torch.ones(4, 5), none, owners, scale, bias).item() == 0
     assert xac(torch.ones(4, 6, 5), none, owners, scale, bias).item() == 0
-
-
-def test_no_more_images_than_the_chunk_are_attended_to_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In the forward pass, and again in the backward pass."""
-    seen: list[int] = []
-    attended = concept._attended_cosines
-
-    def watch(patches: Tensor, concepts: Tensor) -> Tensor:
-        seen.append(len(patches))
-        return attended(patches, concepts)
-
-    monkeypatch.setattr(concept, "_attended_cosines", watch)
-    patches = draw(7, 6, 5).requires_grad_()
-    concepts = F.normalize(draw(4, 5, seed=1), dim=-1)
-    xac(patches, concepts, match_mask(torch.arange(4), 7), *scalars(), chunk=3).backward()
-    assert sorted(seen) == [1, 1, 3, 3, 3, 3]
 
 
 def test_what_is_kept_for_the_backward_pass_does_not_grow_with_pairs() -> None:

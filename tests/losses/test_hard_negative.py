@@ -37,16 +37,6 @@ def test_s_neg_equals_the_loop(valid: list[bool], positives: int) -> None:
     assert got.item() == pytest.approx(slow(u, p, n, valid, 12.0), abs=1e-12)
 
 
-def test_s_neg_by_hand() -> None:
-    """One row, u.p 1 and 0, u.n 0, s 2: softplus(-2) and softplus(0), mean of both."""
-    u = torch.tensor([[1.0, 0.0]])
-    p = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
-    n = torch.tensor([[0.0, -1.0]])
-    expected = (math.log1p(math.exp(-2)) + math.log(2)) / 2
-    got = s_neg(u, p, n, torch.tensor([True]), torch.tensor(2.0))
-    assert got.item() == pytest.approx(expected, abs=1e-6)
-
-
 def test_a_row_without_a_negative_takes_no_part() -> None:
     """Whatever stands in its place: same loss, no gradient for that row."""
     u, p = unit(3, 4).requires_grad_(), unit(2, 3, 4, seed=1).requires_grad_()

@@ -44,12 +44,6 @@ def test_own_negatives_equal_the_loop() -> None:
     assert got.item() == pytest.approx(total / 3, abs=1e-12)
 
 
-def test_by_hand() -> None:
-    """One image with two texts, one of them its own direction: everything counts twice."""
-    image, texts = torch.tensor([[1.0, 0.0]]), torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
-    assert multiple_instance(image, texts, torch.tensor(3.0)).item() == pytest.approx(math.log(2))
-
-
 def test_gradients_and_missing_negatives() -> None:
     images, texts, negatives = unit(2, 4), unit(2, 3, 4, seed=1), unit(2, 3, 4, seed=2)
     valid = torch.tensor([[True, False, True], [False, False, False]])

@@ -38,14 +38,6 @@ def test_equals_the_loop(valid: list[bool]) -> None:
     assert got.item() == pytest.approx(slow(u, t, n, valid, 9.0), abs=1e-12)
 
 
-def test_by_hand() -> None:
-    """One row, u.t 1, u.n 0, s 2: log(1 + e^-2) for the image, log 1 for the caption."""
-    u = torch.tensor([[1.0, 0.0]])
-    n = torch.tensor([[0.0, 1.0]])
-    got = negclip(u, u, n, torch.tensor([True]), torch.tensor(2.0))
-    assert got.item() == pytest.approx(math.log1p(math.exp(-2)) / 2, abs=1e-6)
-
-
 def test_without_any_negative_it_is_clip() -> None:
     u, t, n = unit(3, 4), unit(3, 4, seed=1), unit(3, 4, seed=2).requires_grad_()
     scale, none = torch.tensor(20.0, dtype=torch.float64), torch.zeros(3, dtype=torch.bool)

@@ -204,16 +204,3 @@ def test_a_weight_of_zero_leaves_a_loss_out(example: Callable[..., Example]) -> 
         assert set(terms) == left
         full = clic(positives=2).loss(encoder, batch)
         assert all(torch.equal(term.value, full[name].value) for name, term in terms.items())
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"positives": 0}, "positives"),
-        ({"positives": 6}, "positives"),
-        ({"trains": ()}, "trains"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        clic(**settings)

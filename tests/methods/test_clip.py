@@ -76,8 +76,3 @@ def test_the_loss_by_hand() -> None:
     assert list(terms) == ["clip"]
     assert terms["clip"].weight == 1.0
     assert terms["clip"].value.item() == pytest.approx((sum(rows) + sum(columns)) / 4)
-
-
-def test_a_control_that_trains_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="trains"):
-        ClipObjective(trains=())

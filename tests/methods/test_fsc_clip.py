@@ -123,16 +123,3 @@ def test_a_weight_of_zero_leaves_a_loss_out(weights: FscClipWeights, terms: set[
     method = FscClip(FscClipViews(), FscClipObjective(weights=weights))
     assert set(method.loss(encoder, batch())) == terms
     assert method.uses_patches == ("local_hn" in terms) == (encoder.dense_calls == 1)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"gamma": -1.0}, "gamma"),
-        ({"beta": 1.5}, "beta"),
-        ({"trains": ()}, "trains"),
-    ],
-)
-def test_bounds(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        FscClipObjective(**settings)  # type: ignore[arg-type]

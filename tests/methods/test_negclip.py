@@ -33,8 +33,3 @@ def test_captions_and_negatives_go_where_they_belong() -> None:
     expected = negclip(u, t[[0, 2, 4]], t[[1, 5]], torch.ones(2).bool(), torch.tensor(4.0))
     assert list(terms) == ["negclip"]
     assert terms["negclip"].value.item() == pytest.approx(expected.item(), abs=1e-6)
-
-
-def test_something_must_train() -> None:
-    with pytest.raises(ValueError, match="trains"):
-        Objective(trains=())

@@ -41,8 +41,3 @@ def test_the_loss_by_hand() -> None:
 def test_a_base_without_a_bias_starts_where_it_is_told() -> None:
     assert Siglip(NoViewSettings(), SiglipObjective()).bias == -30.0
     assert Siglip(NoViewSettings(), SiglipObjective(bias=-12.0)).bias == -12.0
-
-
-def test_nothing_to_train_is_refused() -> None:
-    with pytest.raises(ValueError, match="trains"):
-        SiglipObjective(trains=())

@@ -1,6 +1,5 @@
 """SPARCL's loss is that of its parts, on what there is."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,9 +116,3 @@ def test_without_a_whole_negative_pair_one_way_is_left(negatives: list[int]) -> 
     rows = batch([[1] * 4, [1, 0, 0, 0], [0] * 4], [[1] * 4, negatives, [0] * 4])
     terms = method.loss(Encoder(), rows)  # type: ignore[arg-type]
     assert set(terms) == {"real"} and terms["real"].value.isfinite()
-
-
-@pytest.mark.parametrize("kind", [SparclObjective, TripletClipObjective])
-def test_something_must_train(kind: type) -> None:
-    with pytest.raises(ValueError, match="trains"):
-        replace(kind(), trains=())

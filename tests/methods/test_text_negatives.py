@@ -11,7 +11,6 @@ from compo_pipeline.methods.contract import Example, ImageInput, Objective, View
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.methods.negclip import (
     NegativesBatch,
-    NegativeViews,
     NegClip,
     NegClipViews,
 )
@@ -63,15 +62,6 @@ def test_each_rule_gives_a_negative_or_says_that_it_found_nothing(
     assert json.loads(bare.provenance)["negatives"] == [None, None, None]
 
 
-def test_epochs_draw_afresh_and_the_same_each_time(
-    rows: list[Caption], parses: dict[str, Parse]
-) -> None:
-    epochs = [drawn(fsc_clip(), rows, parses, epoch)[0].negatives for epoch in range(8)]
-    assert epochs == [drawn(fsc_clip(), rows, parses, epoch)[0].negatives for epoch in range(8)]
-    for column in zip(*epochs, strict=True):
-        assert len(set(column)) > 1
-
-
 def test_a_rule_left_out_leaves_the_others_texts(
     rows: list[Caption], parses: dict[str, Parse]
 ) -> None:
@@ -83,22 +73,6 @@ def test_a_rule_left_out_leaves_the_others_texts(
     )
     negclip = NegClip(NegClipViews(), Objective())
     assert drawn(negclip, rows, parses)[0].negatives == (full[0],)
-
-
-def test_the_swap_of_the_clic_paper_is_at_hand(
-    rows: list[Caption], parses: dict[str, Parse]
-) -> None:
-    full, bare = drawn(fsc_clip(generators=("swap",)), rows, parses)
-    (negative,) = full.negatives
-    assert negative is not None
-    assert sorted(negative.lower().rstrip(".").split()) == sorted(TEXT.lower().rstrip(".").split())
-    assert json.loads(full.provenance)["negatives"][0]["generator"] == "swap_within"
-    assert bare.negatives == (None,)
-
-
-def test_one_rule_at_least() -> None:
-    with pytest.raises(ValueError, match="generators"):
-        NegativeViews(generators=())
 
 
 def example(caption: Caption, *negatives: str | None) -> Example:

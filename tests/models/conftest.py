@@ -54,7 +54,7 @@ Imported = Callable[..., LoadedModel]
 
 
 @pytest.fixture
-def imported(tmp_path: Path) -> Imported:
+def imported_model(tmp_path: Path) -> Imported:
     """Imports a model into a new folder, and loads that."""
     folders = (tmp_path / f"imported-{number}" for number in count())
 

@@ -219,12 +219,3 @@ def test_texts_without_begin_and_end_are_refused_by_name(build: Any, tokens: Ten
         encode_texts_densely(build("tok"), tokens.clamp(max=49406), "odd")
     with pytest.raises(SettingsError, match="'odd' .* TextTransformer of another kind"):
         encode_texts_densely(build("tok", "custom", embed_cls=True), tokens, "odd")
-
-
-def test_siglips_texts_are_embedded_whole(build: Any) -> None:
-    """Pooled at the last place, padding: nothing is cut."""
-    model = build("timm-map", "siglip")
-    ids = torch.tensor([[5, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], [7, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]])
-    with torch.no_grad():
-        expected = nn.functional.normalize(model.encode_text(ids), dim=-1)
-        torch.testing.assert_close(encode_texts(model, ids), expected)

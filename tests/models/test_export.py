@@ -1,6 +1,5 @@
 """An exported folder is the model, for open_clip alone as well."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import open_clip
 import pytest
 import torch
 from PIL import Image
@@ -74,54 +72,35 @@ def test_open_clip_alone_computes_the_same(
             assert torch.equal(result["text"], loaded.model.encode_text(tokens))
 
 
-def test_an_export_with_a_flipped_bit_is_refused(tiny_clip: Path, tmp_path: Path) -> None:
-    folder = export(load(tiny_clip), tmp_path / "export")
-    file = folder / weights.WEIGHTS_FILE
+@pytest.mark.parametrize(
+    ("name", "readers"),
+    [(weights.WEIGHTS_FILE, (load,)), (weights.CONFIG_FILE, (load, read_record))],
+)
+def test_an_export_with_a_flipped_bit_is_refused(
+    tiny_clip: Path, tmp_path: Path, name: str, readers: tuple[Callable[[Path], Any], ...]
+) -> None:
+    file = export(load(tiny_clip), tmp_path / "export") / name
     content = bytearray(file.read_bytes())
     content[-7] ^= 1
     file.write_bytes(content)
-    with pytest.raises(DamagedFileError, match=rf"{file.name} is damaged"):
-        load(folder)
-
-
-def test_a_configuration_with_a_flipped_bit_is_refused(tiny_clip: Path, tmp_path: Path) -> None:
-    folder = export(load(tiny_clip), tmp_path / "export")
-    file = folder / weights.CONFIG_FILE
-    content = bytearray(file.read_bytes())
-    content[-7] ^= 1
-    file.write_bytes(content)
-    for read in (read_record, load):
-        with pytest.raises(DamagedFileError, match=f"{file.name} is damaged"):
-            read(folder)
+    for read in readers:
+        with pytest.raises(DamagedFileError, match=f"{name} is damaged"):
+            read(file.parent)
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"model_cfg.vision_cfg": None},
-        {"model_cfg.vision_cfg.timm_model_name": "no_such_tower"},
-        {"model_cfg.text_cfg.heads": 0},
-        {"model_cfg.text_cfg.pool_type": "odd"},
-        {"preprocess_cfg.resize_mode": "odd"},
-    ],
+    ("before", "after"),
+    [('"vision_cfg"', '"vision"'), ('"heads": 2', '"heads": 0'), ('"squash"', '"odd"')],
 )
 def test_a_configuration_that_cannot_be_built_is_one_line(
-    change: dict[str, Any], tiny_clip: Path, tmp_path: Path
+    before: str, after: str, tiny_clip: Path, tmp_path: Path
 ) -> None:
     """Of a folder without a record, as open_clip writes it."""
     folder = export(load(tiny_clip), tmp_path / "export")
     (folder / weights.RECORD_FILE).unlink()
-    config = json.loads((folder / weights.CONFIG_FILE).read_text())
-    ((key, value),) = change.items()
-    *parents, last = key.split(".")
-    place = config
-    for parent in parents:
-        place = place[parent]
-    if value is None:
-        del place[last]
-    else:
-        place[last] = value
-    (folder / weights.CONFIG_FILE).write_text(json.dumps(config))
+    config = (folder / weights.CONFIG_FILE).read_text()
+    assert before in config
+    (folder / weights.CONFIG_FILE).write_text(config.replace(before, after))
     with pytest.raises(SettingsError) as caught:
         load(folder)
     assert "\n" not in caught.value.message and str(folder.name) in caught.value.message
@@ -203,23 +182,3 @@ def test_shared_tensors_are_written_apart(tiny_clip: Path, tmp_path: Path) -> No
     folder = export(loaded, tmp_path / "export")
     weights = load_file(folder / "open_clip_model.safetensors")
     assert torch.equal(weights["ln_final.bias"], weights["ln_final.weight"])
-
-
-def test_own_tokenizer_travels_with_the_export(
-    tiny_clip: Path, tmp_path: Path, imported: Callable[..., LoadedModel]
-) -> None:
-    transformers = pytest.importorskip("transformers")
-    tokenizers = pytest.importorskip("tokenizers")
-    words = {"[PAD]": 0, "[UNK]": 1, "a": 2, "red": 3, "cube": 4}
-    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    wrapped = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]"
-    )
-    wrapped.save_pretrained(tmp_path / "words")
-
-    folder = export(imported(tiny_clip, tokenizer=str(tmp_path / "words")), tmp_path / "export")
-
-    tokens = open_clip.get_tokenizer(f"local-dir:{folder}")(["a red cube"])
-    assert tokens[0, :4].tolist() == [2, 3, 4, 0]
-    assert torch.equal(tokens, load(folder).tokenize(["a red cube"]))

@@ -88,11 +88,11 @@ def test_code_of_a_model_folder_is_not_run(folder: Path, plant_code: PlantCode, 
 
 
 def test_code_of_a_tokenizer_folder_is_not_run(
-    folder: Path, tiny_siglip: Path, plant_code: PlantCode, imported: Callable[..., Any]
+    folder: Path, tiny_siglip: Path, plant_code: PlantCode, imported_model: Callable[..., Any]
 ) -> None:
     marker = plant_code(folder, "tokenizer_config.json")
     with pytest.raises(SettingsError, match=r"tokenizer_config\.json: auto_map"):
-        imported(tiny_siglip, tokenizer=str(folder))
+        imported_model(tiny_siglip, tokenizer=str(folder))
     assert not marker.exists()
 
 

@@ -2,10 +2,11 @@
 
 import json
 import shutil
+import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -87,34 +88,29 @@ def test_a_folder_of_something_else_stays(request_: ImportRequest, tmp_path: Pat
 
 
 KILLED = """
-import sys, time
+import os, signal
 import open_clip
-from pathlib import Path
 from compo_pipeline.models import importing
-open_clip.add_model_config(Path(sys.argv[1]))
-def wait(*_):
-    print("written", flush=True)
-    time.sleep(600)
-importing.load = wait
-request = importing.ImportRequest("Tiny-16", sys.argv[2], quick_gelu=False)
-importing.import_model(request, Path(sys.argv[3]))
+open_clip.add_model_config(architecture)
+importing.load = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+request = importing.ImportRequest("Tiny-16", str(file), quick_gelu=False)
+importing.import_model(request, folder)
 """
 
 
 def test_a_killed_import_leaves_nothing_that_loads(
-    tiny_clip: Path, file: Path, tmp_path: Path
+    tiny_clip: Path, file: Path, tmp_path: Path, imported: ForkServerContext
 ) -> None:
     """It is killed when all files are written, before they are verified."""
     config = json.loads((tiny_clip / "open_clip_config.json").read_text())["model_cfg"]
-    (tmp_path / "Tiny-16.json").write_text(json.dumps(config))
-    folder = tmp_path / "new" / "model"
-    arguments = [tmp_path / "Tiny-16.json", file, folder]
-    command = [sys.executable, "-c", KILLED, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "written\n"
-        process.kill()
-    assert not folder.exists()
+    architecture, folder = tmp_path / "Tiny-16.json", tmp_path / "new" / "model"
+    architecture.write_text(json.dumps(config))
+    given = {"architecture": architecture, "file": file, "folder": folder}
+    process = imported.Process(target=exec, args=(KILLED, given))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert len(list(folder.parent.rglob("*"))) > 2 and not folder.exists()
     import_model(ImportRequest("Tiny-16", str(file), quick_gelu=False), folder)
     assert [each.name for each in folder.parent.iterdir()] == ["model"], "leftovers are removed"
 
@@ -135,17 +131,10 @@ def test_a_model_that_was_written_otherwise_is_refused(
     ("source", "options", "told"),
     [
         ("Tiny-61", {"weights": "a.pt"}, "SOURCE: 'Tiny-61' is no folder .*did you mean 'Tiny-16'"),
-        ("no/such/folder", {}, "SOURCE: 'no/such/folder' is no folder and no architecture"),
         ("Tiny-16", {}, "--weights: expected a file or a tag of Tiny-16, .* got none"),
-        ("Tiny-16", {"weights": "a.pt", "seed": 1}, "--weights: .* got both"),
-        ("Tiny-16", {"weights": "no/a.pt"}, "--weights: there is no file or folder no/a.pt"),
         ("Tiny-16", {"weights": "x"}, "--weights: 'x' is no tag of Tiny-16 and no file"),
-        ("Tiny-16", {"weights": "x", "layout": "clove"}, "--layout: 'clove' is of a weights file"),
         ("Tiny-16", {"seed": 1, "mixed_with": "openai"}, "--mixed-with: expected --layout .*clove"),
-        ("Tiny-16", {"seed": 1, "tokenizer": "no/t"}, "--tokenizer: there is no no/t"),
-        ("{file}", {"weights": "a.pt"}, "SOURCE: .* is no folder"),
         ("{folder}", {"layout": "dac"}, "--layout: expected an architecture of open_clip"),
-        ("{folder}", {"quick_gelu": False}, "--quick-gelu: expected an architecture of open_clip"),
         ("{folder}", {"context_length": 64}, "--context-length: .* states it; leave the option"),
         ("{empty}", {}, r"no open_clip_config\.json in "),
     ],

@@ -83,7 +83,7 @@ def test_a_tokenizer_of_ones_own_travels_with_the_export(
     tiny_siglip: Path,
     siglip_tokenizer: Path,
     tmp_path: Path,
-    imported: Callable[..., LoadedModel],
+    imported_model: Callable[..., LoadedModel],
     file: str,
 ) -> None:
     """The model's folder came without tokenizer; of the file alone, how to fill up travels too."""
@@ -94,7 +94,7 @@ def test_a_tokenizer_of_ones_own_travels_with_the_export(
     shutil.copytree(siglip_tokenizer, tmp_path / "tokenizer")
     if file:
         (tmp_path / "tokenizer" / "tokenizer_config.json").unlink()
-    loaded = imported(folder, tokenizer=str(tmp_path / "tokenizer" / file))
+    loaded = imported_model(folder, tokenizer=str(tmp_path / "tokenizer" / file))
     assert torch.equal(loaded.tokenize(TEXTS), load(tiny_siglip).tokenize(TEXTS))
 
     exported = export(loaded, tmp_path / "export")

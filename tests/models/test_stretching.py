@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import encode_texts
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, load
@@ -134,14 +134,6 @@ def test_towers_of_another_length_are_refused(
             SettingsError, match=rf"^model\.context_length: .* context_length={length};"
         ):
             load(settings)
-
-
-def test_registered_versions_are_not_stretched() -> None:
-    given = {"name": "models:/clip/1", "context_length": 248}
-    with pytest.raises(
-        SettingsError, match=r"^model_lists\.a\.b\.context_length: .*models:/clip/1"
-    ):
-        parse(ModelSettings, given, "model_lists.a.b")
 
 
 def test_open_clip_reads_the_exported_folder(

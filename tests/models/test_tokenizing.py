@@ -12,8 +12,6 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-import torch
-from open_clip.tokenizer import SimpleTokenizer
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import hub
@@ -114,25 +112,6 @@ def test_a_file_alone_is_filled_up_as_siglip_was_trained(
     other = {**SIGLIP, "hf_tokenizer_name": "someone/else"}
     with pytest.raises(SettingsError, match="does not say which token fills texts up"):
         configured(alone, other, scratch)
-
-
-def test_a_file_alone_may_say_what_fills_up(
-    siglip_tokenizer: Path, tmp_path: Path, scratch: Path
-) -> None:
-    content = json.loads((siglip_tokenizer / "tokenizer.json").read_text())
-    content["padding"] = {
-        "strategy": "BatchLongest",
-        "direction": "Right",
-        "pad_to_multiple_of": None,
-        "pad_id": 0,
-        "pad_type_id": 0,
-        "pad_token": "<pad>",
-    }
-    alone = tmp_path / "own.json"
-    alone.write_text(json.dumps(content))
-    other = {**SIGLIP, "hf_tokenizer_name": None}
-    ids = configured(alone, other, scratch)(["red"]).tolist()
-    assert ids == [[6, 1, 0, 0, 0, 0, 0, 0]]
 
 
 def test_open_clips_own_arguments_hold_for_local_files(tmp_path: Path) -> None:
@@ -294,13 +273,3 @@ def test_with_a_hub_the_tokenizer_is_fetched(
     assert repository == REPOSITORY
     assert {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"} <= {*patterns}
     assert not any("safetensors" in pattern or "bin" in pattern for pattern in patterns)
-
-
-def test_weights_of_a_tag_are_given_up_at_once_as_well(cut_off: Path) -> None:
-    with pytest.raises(SettingsError, match=rf"weights 'webli' .*\({REPOSITORY}\).*import-model"):
-        load(ModelSettings("ViT-B-16-SigLIP", "webli"))
-
-
-def test_a_model_that_names_none_has_clips_own() -> None:
-    tokenize = tokenizer(plan(), {})
-    assert torch.equal(tokenize(TEXTS), SimpleTokenizer()(TEXTS))

@@ -247,12 +247,6 @@ def test_the_same_draw_gives_the_same_edit(seed: int, role: str) -> None:
     assert edit(scene, text, role, rng(seed)) == edit(scene, text, role, rng(seed))
 
 
-def test_other_draws_give_other_edits() -> None:
-    scene, _, text = TRAIN[0]
-    for role in ("negative", "positive"):
-        assert len({edit(scene, text, role, rng(seed)) for seed in range(10)}) > 3
-
-
 @pytest.mark.parametrize("kind", EDITS)
 def test_edits_are_the_callers_choice(kind: EditKind) -> None:
     made = [edit(scene, text, "negative", rng(0), edits=(kind,)) for scene, _, text in TRAIN]
@@ -333,21 +327,3 @@ def test_edits_of_a_hand_placed_scene(
 def test_sentences_that_are_not_the_scenes_own(caption: str) -> None:
     for role in ("negative", "positive"):
         assert edit(PAIR, caption, role, rng(0)) is None
-
-
-def test_an_edit_that_would_leave_the_split_is_drawn_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Only scenes with something pink are trained on."""
-
-    def split(scene: Scene) -> str:
-        pink = any(thing.colour == "pink" for thing in scene.things)
-        return "train" if pink or scene == PAIR else "test"
-
-    monkeypatch.setattr(Scene, "split", property(split))
-    for seed in range(10):
-        edited = edit(PAIR, "A red ball and a blue star.", "negative", rng(seed))
-        assert edited is not None
-        assert "pink" in edited.text
-    monkeypatch.setattr(Scene, "split", property(lambda scene: str(scene == PAIR)))
-    assert edit(PAIR, "A red ball and a blue star.", "negative", rng(0)) is None

@@ -70,12 +70,6 @@ def test_times_limit_the_rows(tmp_path: Path) -> None:
     assert [first.column(0)[0].as_py(), second.column(0)[0].as_py()] == ["011200", "011259"]
 
 
-def test_some_columns(tmp_path: Path) -> None:
-    written(tmp_path, "a-0", *minutes(0, 1))
-    (batch,) = read_requests(tmp_path, *minutes(1, 2), ["task", "row"])
-    assert batch.to_pylist() == [{"task": "rank", "row": 0}]
-
-
 def damaged(whole: bytes, data: int) -> dict[str, bytes]:
     flipped = whole[:data] + bytes([whole[data] ^ 1]) + whole[data + 1 :]
     other = pa.BufferOutputStream()

@@ -6,20 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from compo_pipeline.core.compute import Compute
 from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.encoder import ModelEncoder
-from compo_pipeline.training.optimisation import freeze
-from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 
 COLOURS = ("red", "blue", "green", "white")
@@ -140,24 +134,3 @@ def recipe() -> Callable[..., TrainingSettings]:
         return TrainingSettings(**{**plain, **changes})  # type: ignore[arg-type]
 
     return make
-
-
-@pytest.fixture(scope="session")
-def terms_of(world: World) -> Callable[..., dict[str, tuple[float, float]]]:
-    """Value and weight of each loss of a method, on the first batch of its views."""
-
-    def run(method: Method, views: Path, loaded: LoadedModel) -> dict[str, tuple[float, float]]:
-        reader = ModelPreprocessor(loaded, world.root)
-        batches = Batches(*(world.captions, views, method, reader), batch_size=6, epochs=1, seed=0)
-        freeze(loaded.model, method.trains)
-        encoder = ModelEncoder(
-            loaded.model,
-            loaded.name,
-            None,
-            "image" in method.trains,
-            Compute(torch.device("cpu"), "fp32"),
-        )
-        losses = method.loss(encoder, batches[0].batch)
-        return {name: (value.item(), weight) for name, (value, weight) in losses.items()}
-
-    return run

@@ -1,13 +1,9 @@
 """Rows are dealt into batches: each at most once, no image twice where that can be."""
 
-import gc
-import itertools
 import json
-import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from compo_pipeline.core import tables
-from compo_pipeline.core.records import Caption, View
 from compo_pipeline.core.seeding import rng
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.core.table_files import write_rows
-from compo_pipeline.core.tables import Table, codes
+from compo_pipeline.core.tables import codes
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
-from compo_pipeline.methods.contract import ImageInput, NoViewSettings
+from compo_pipeline.methods.contract import NoViewSettings
 from compo_pipeline.methods.mixture import Mixture
-from compo_pipeline.methods.views import EpochViews, from_table, single_view
+from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training.batches import Batches, deal
 from compo_pipeline.training.preprocessing import ModelPreprocessor
@@ -89,20 +82,6 @@ def test_deal_repeats_no_image_that_it_need_not(images: list[str], size: int, se
     # No batch can hold an image twice, so an image fills at most one place of each.
     places = sum(min(rows, len(batches)) for rows in Counter(images).values())
     assert repeated == max(0, len(batches) * size - places)
-
-
-def test_deal_draws_another_order_each_epoch_and_seed() -> None:
-    images = [str(row) for row in range(50)]
-    first = dealt(images, 10, 0, 0)[0]
-    assert dealt(images, 10, 0, 1)[0] != first != dealt(images, 10, 1, 0)[0]
-    assert sorted(row for batch in first for row in batch) == list(range(50))
-
-
-def test_deal_of_captions_by_five_keeps_images_apart() -> None:
-    """As COCO has them, with a batch nearly as large as there are images."""
-    images = [str(row // 5) for row in range(400)]
-    assert dealt(images, 64, 0, 0) == dealt_plainly(images, 64, 0, 0)
-    assert all(dealt(images, 64, seed, 0)[1] == 0 for seed in range(20))
 
 
 def make(world: Any, views: Path, tiny: LoadedModel, **changes: Any) -> Batches:
@@ -174,14 +153,13 @@ def test_an_epoch_of_several_sources_has_their_shares(
             assert len(set(images)) == len(images)
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
 def test_workers_load_the_steps_of_several_sources_in_one_order(
-    world: Any, tiny: LoadedModel, tmp_path: Path, workers: int
+    world: Any, tiny: LoadedModel, tmp_path: Path
 ) -> None:
     world = world.of_two_sources()
     views = world.drawn(CLIC, tmp_path / "views", mixture=Mixture({"many": 2.0, "few": 1.0}, 12, 0))
     batches = make(world, views, tiny, method=CLIC, epochs=2)
-    loaded = list(DataLoader(batches, batch_size=None, num_workers=workers))
+    loaded = list(DataLoader(batches, batch_size=None, num_workers=2))
     assert len(loaded) == 6
     for step, collated in enumerate(loaded):
         expected = batches[step]
@@ -211,14 +189,6 @@ def test_batches_shrink_with_a_warning(
     assert caplog.text == ""
 
 
-def test_a_run_of_no_step_is_an_error(world: Any, tiny: LoadedModel, tmp_path: Path) -> None:
-    # Two wide rows make two composites; one row alone has no partner, so a lone row is CLIP's.
-    lone = replace(world, captions=world.captions[:1])
-    folder = lone.views(tmp_path / "views", images="single", swap="within")
-    with pytest.raises(ValueError, match="a run of zero steps: 1 rows with a view, 3 epochs"):
-        make(lone, folder, tiny)
-
-
 def test_views_of_other_captions_are_refused(world: Any, views: Path, tiny: LoadedModel) -> None:
     with pytest.raises(ValueError, match=r"samples of .* are not among the captions \(s00"):
         make(world, views, tiny, captions=world.captions[1:])
@@ -242,66 +212,6 @@ def test_images_of_a_run_are_those_its_steps_show(
     images = batches.images().values()
     needed = [CLIC.images(row, step)[0] for step in range(9) for row in batches.examples(step)]
     assert list(images) == list(dict.fromkeys(needed)) and len(needed) > len(images)
-
-
-def test_images_of_a_run_come_once_and_further_ones_last(
-    world: Any, views: Path, tiny: LoadedModel
-) -> None:
-    batches = make(world, views, tiny)
-    there, new = ImageInput((world.captions[3].image,)), ImageInput(("further.png",))
-    images = batches.images([there, new, new])
-    assert [*images.values()] == [*batches.images().values(), new]
-
-
-@pytest.mark.parametrize(
-    "method",
-    [CLIC, pytest.param(Clip(NoViewSettings(), ClipObjective()), marks=pytest.mark.slow)],
-    ids=["composites", "single images"],
-)
-def test_memory_of_a_row(
-    method: Any, tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tables are memory-mapped; what else training and its workers hold is some bytes a row."""
-    monkeypatch.setattr(tables, "_MAPPED", 0)
-    preprocessor = ModelPreprocessor(tiny, tmp_path)
-
-    def needed(count: int) -> tuple[int, int, int]:
-        """Most bytes at a time, bytes at the end, and bytes sent to a worker."""
-        folder = tmp_path / str(count)
-        ids = [f"sample {number:060d}" for number in range(count)]
-        captions = [Caption(id_, id_, f"{id_}.png", 4, 3, (id_,), "s", "train") for id_ in ids]
-        others = itertools.chain(captions[1:], captions)
-        shown = [
-            replace(
-                single_view(row, (id_,) * 5, (from_table((id_, "")),), ""),
-                images=(row.image, other.image),
-                axis="vertical",
-            )
-            for id_, row, other in zip(ids, captions, others, strict=False)
-        ]
-        write_rows(folder / "captions.parquet", captions, Caption)
-        write_rows(folder / "views" / "epoch=00.parquet", shown, View)
-        del ids, captions, shown
-        gc.collect()
-        tracemalloc.start()
-        before = pa.total_allocated_bytes()
-        rows = Table.open(folder / "captions.parquet", Caption)
-        batches = Batches(
-            rows, folder / "views", method, preprocessor, batch_size=50, epochs=2, seed=0
-        )
-        sent = len(ForkingPickler.dumps(batches))
-        tracemalloc.reset_peak()  # the tokenizer's vocabulary was sent
-        batches.examples(len(batches) - 1)
-        gc.collect()
-        last, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        held = last + pa.total_allocated_bytes() - before
-        return most, held, sent
-
-    needed(100)  # caches of modules
-    few, many = needed(1000), needed(5000)
-    most, held, sent = ((b - a) / 4000 for a, b in zip(few, many, strict=True))
-    assert most < 150 and held < 100 and sent < 10
 
 
 def test_what_a_batch_reports(world: Any, views: Path, tiny: LoadedModel) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.training.states import steps_done
 
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import NoViewSettings
@@ -130,15 +129,3 @@ def test_an_image_tower_that_trains_is_none_of_the_bases(
         train(plan, Job(method, f"{len(seen)}", plan.resume / "out"), lambda _: None, look)
     assert len({tiny.image_fingerprint, *seen[:3]}) == 4
     assert set(seen[3:]) == {tiny.image_fingerprint}
-
-
-def test_who_looks_can_end_it_and_what_was_saved_goes_on(plan: TrainingInputs) -> None:
-    class Enough(Exception):
-        pass
-
-    def stop(step: int, loaded: LoadedModel) -> None:
-        raise Enough
-
-    with pytest.raises(Enough):
-        train(plan, Job(CLIP, "clip", plan.resume / "out"), lambda _: None, stop)
-    assert steps_done(plan, CLIP, "clip") == 2

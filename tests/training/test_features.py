@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from compo_pipeline.core.compute import Compute
-from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
@@ -78,18 +77,3 @@ def test_patch_tokens_are_kept_beside_the_same_embeddings(
         for some in (images[:5], images[5:])
     ]
     assert torch.equal(torch.cat([half["patches"] for half in halves]), dense["patches"])
-
-
-def test_features_that_do_not_fit_are_refused(
-    tiny: LoadedModel, world: Any, images: list[ImageInput], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sixteen images of 16 numbers, 4 patches of 16 numbers each: 64 + 256 bytes in float32."""
-    reader = ModelPreprocessor(tiny, world.root)
-
-    def embedded(free: int) -> dict[str, torch.Tensor]:
-        monkeypatch.setattr(features, "_free_bytes", lambda device: free)
-        return embed(images, tiny, reader, compute=Compute(CPU, "fp32"), workers=0, patches=True)
-
-    assert len(embedded(2 * 16 * 320)["values"]) == 16
-    with pytest.raises(SettingsError, match="cache_features: the features of 16 images take"):
-        embedded(2 * 16 * 320 - 1)

@@ -1,7 +1,6 @@
 """What makes two runs the same, and what is said where they are not."""
 
 import importlib
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,16 +104,6 @@ def test_a_state_of_another_precision_names_the_keys_that_keep_it(
         read_matching_progress(state, mark(automatic), overwrite=False)
     assert "training.device: cpu -> cuda, training.precision: fp32 -> bf16" in str(error.value)
     assert "--params training.device=cpu,training.precision=fp32." in str(error.value)
-
-
-def test_overwrite_starts_afresh_and_says_so_once(
-    state: Path, plan: TrainingInputs, caplog: pytest.LogCaptureFixture
-) -> None:
-    current = mark(replace(plan, seed=1))
-    with caplog.at_level(logging.WARNING):
-        assert read_matching_progress(state, current, overwrite=True) is None
-        assert read_matching_progress(state, current, overwrite=True) is None
-    assert caplog.text.count("another configuration (seed): starting afresh") == 1
 
 
 def test_the_file_of_a_method_and_the_version_of_training_count(

@@ -24,7 +24,6 @@ from tests.training.states import steps_done
 from compo_pipeline.core.records import Caption
 from compo_pipeline.core.table_files import write_rows
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import checkpoint, launch
 from compo_pipeline.training.checkpoint import Point, TrainingError
@@ -159,28 +158,6 @@ def test_two_processes_train_as_one_does(plan: TrainingInputs, tmp_path: Path, w
     )
     assert one and two and one["progress"]["counts"] == two["progress"]["counts"]
     assert one["fingerprint"] == two["fingerprint"]
-
-
-@pytest.mark.slow
-def test_two_processes_mix_sources_as_one_does(
-    plan: TrainingInputs, tmp_path: Path, world: Any
-) -> None:
-    """The same rows in the same order: as many of each source, and the same losses."""
-    world = world.of_two_sources()
-    views = world.drawn(CLIC, tmp_path / "views", mixture=Mixture({"many": 2.0, "few": 1.0}, 12, 0))
-    mixed = replace(plan, captions=world.captions, views=views)
-    alone, together = (
-        on(count, mixed, tmp_path / str(count), workers=workers)
-        for count, workers in ((1, 0), (2, 2))
-    )
-    for run in (alone, together):
-        train(run)
-    assert same_curves(curve(together), curve(alone)) and close(together, alone)
-    for run in (alone, together):
-        saved = checkpoint.read_progress(run.resume / "clic.safetensors")
-        assert saved is not None
-        counts = saved["progress"]["counts"]
-        assert (counts["rows of many"], counts["rows of few"]) == (16, 8)
 
 
 @pytest.mark.slow

@@ -89,19 +89,6 @@ def test_texts_beyond_the_context_are_counted(tiny: LoadedModel, world: Any) -> 
     assert reader.take_cut() == {"truncated texts": 0, "tokens cut off": 0}
 
 
-def test_padding_need_not_be_zero(tiny: LoadedModel, world: Any) -> None:
-    """As with tokenizers of Hugging Face."""
-    plain = tiny.tokenize
-
-    def padded(texts: list[str], context_length: int = 77) -> torch.Tensor:
-        tokens = plain(texts, context_length=context_length)
-        return torch.where(tokens == 0, 1, tokens)
-
-    reader = ModelPreprocessor(replace(tiny, tokenize=padded), world.root)
-    reader.tokens(["a cat", " ".join(["cat"] * 75), " ".join(["cat"] * 80)])
-    assert reader.take_cut() == {"truncated texts": 1, "tokens cut off": 5}
-
-
 def test_tokens_of_a_tokenizer_whose_end_is_its_padding(
     tiny: LoadedModel, world: Any, siglip_tokenizer: Path
 ) -> None:

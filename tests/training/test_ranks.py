@@ -1,6 +1,5 @@
 """Parts of a batch, in microbatches or over processes: the loss and gradient of the whole."""
 
-from dataclasses import replace
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from compo_pipeline.core.compute import Compute
 from compo_pipeline.core.records import Counterfactual
-from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings, ViewContext
 from compo_pipeline.methods.registry import METHODS, method_type
@@ -152,8 +150,7 @@ def test_microbatches_and_processes_give_the_gradient_of_the_whole_batch(
     whole = {name: gradients(*one, tiny_clip) for name, one in batches.items()}
     for name, one in batches.items():
         assert same(gradients(*one, tiny_clip, microbatch=4), whole[name]), name
-    cases = {name: (*one, None, False) for name, one in batches.items()}
-    cases |= {f"{name} in parts": (*one, 2, False) for name, one in batches.items()}
+    cases = {name: (*one, 2, False) for name, one in batches.items()}
     cases |= {f"{name} of features": (*one, 2, True) for name, one in batches.items()}
     whole |= {
         f"{name} of features": gradients(*one, tiny_clip, stored=True)
@@ -173,31 +170,10 @@ def test_microbatches_and_processes_give_the_gradient_of_the_whole_batch(
     for name in cases:
         for rank in range(PROCESSES):
             found = load_file(tmp_path / f"{name}-{rank}.safetensors")
-            assert same(found, whole[name.removesuffix(" in parts")]), (name, rank)
+            assert same(found, whole[name]), (name, rank)
 
 
 def test_shares_cover_all_rows_in_order() -> None:
     for count, parts in ((12, 4), (7, 3), (1, 2), (0, 2)):
         rows = [row for part in range(parts) for row in range(count)[share(count, part, parts)]]
         assert rows == list(range(count))
-
-
-@pytest.mark.parametrize(
-    ("rows", "group", "world", "named"),
-    [
-        (8, None, 3, "3 processes cannot share a batch of 8 rows"),
-        (8, 4, 4, "without splitting a group of 4 rows"),
-        (8, 2, 4, None),
-        (8, None, 8, None),
-    ],
-)
-def test_processes_that_cannot_share_a_batch_are_refused(
-    rows: int, group: int | None, world: int, named: str | None
-) -> None:
-    ranks = replace(ALONE, world=world)
-    if named is None:
-        ranks.refuse_uneven(rows, group)
-        return
-    with pytest.raises(SettingsError, match=named) as error:
-        ranks.refuse_uneven(rows, group)
-    assert "training.distributed" in str(error.value) and "\n" not in str(error.value)

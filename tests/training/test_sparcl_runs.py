@@ -18,7 +18,6 @@ from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.training.fingerprint import fingerprint_of
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Job, control_of, train
 from compo_pipeline.training.settings import LowRankSettings
@@ -120,15 +119,3 @@ def test_scale_and_bias_stay_as_they_are(
     # What is not trained beside it would be another comparison.
     assert weights["control"]["logit_bias"].item() == -3.0
     assert torch.equal(weights["control"]["logit_scale"], base["logit_scale"])
-
-
-def test_other_images_under_the_same_texts_are_another_run(
-    plan: TrainingInputs, made: tuple[Path, list[Counterfactual]], world: Any, tmp_path: Path
-) -> None:
-    """Their paths carry what decided them, so a state of the others is not taken up."""
-    method = Sparcl(Sparcl.views_type(), SparclObjective())
-    others = [replace(row, image=row.image and f"x/{row.image}") for row in made[1]]
-    drawing = ViewContext({}, "hand", 0, 0, by_sample(others))
-    write(method, world.captions, drawing, 2, tmp_path / "other")
-    marks = [fingerprint_of(replace(plan, views=tmp_path / v), method) for v in ("views", "other")]
-    assert marks[0] != marks[1]

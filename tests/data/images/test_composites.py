@@ -46,11 +46,6 @@ def test_a_composite_is_its_halves_joined(axis: Axis) -> None:
     assert joined.crop(box) == half(a, axis, 64)
 
 
-@pytest.mark.parametrize("mode", ["L", "RGBA", "P"])
-def test_images_of_other_modes_become_rgb(mode: str) -> None:
-    assert compose(flat(RED).convert(mode), flat(BLUE), "vertical", 8).mode == "RGB"
-
-
 def test_an_odd_size_has_no_half() -> None:
     with pytest.raises(ValueError, match="even size, the model's is 225"):
         half(flat(RED), "vertical", 225)

@@ -34,11 +34,6 @@ def test_what_is_where_stays_the_contents() -> None:
         assert together == pytest.approx(1, abs=1e-5)
 
 
-def test_at_weight_zero_the_content_comes_back() -> None:
-    content = maps(0)
-    assert torch.equal(adain(content, maps(1), 0.0), content)
-
-
 def test_weights_between_mix_linearly() -> None:
     content, style = maps(0), maps(1)
     whole = adain(content, style, 1.0)
@@ -55,11 +50,6 @@ def test_a_constant_channel_takes_the_styles_mean(value: float) -> None:
     assert styled.isfinite().all()
     expected = style[:, 1].mean((1, 2), keepdim=True).expand(2, 6, 5)
     torch.testing.assert_close(styled[:, 1], expected)
-
-
-def test_a_constant_style_flattens() -> None:
-    styled = adain(maps(0), torch.full((2, 3, 4, 4), 0.25), 1.0)
-    torch.testing.assert_close(styled, torch.full_like(styled, 0.25))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ SETTINGS = DataValidationSettings(tolerated_share=0.05, rules={})
 OTHERS: dict[str, list[str]] = json.loads(
     (Path(__file__).parent / "captions_other_languages.json").read_text("utf-8")
 )
-EXAMPLES = ("ca", "da", "de", "es", "fr", "it", "nb", "nl", "pt", "ro", "sv")
 
 
 def rows(texts: Iterable[str]) -> list[Caption]:
@@ -74,21 +72,6 @@ def test_a_small_source_in_another_language_is_named(compo_en: Language) -> None
         refuse_unknown(result)
     assert result == {**measure(foreign, compo_en, SETTINGS), "source": "web"}
     assert measure_sources(foreign, compo_en, SETTINGS) == measure(foreign, compo_en, SETTINGS)
-
-
-@pytest.mark.parametrize("language", EXAMPLES)
-def test_sentences_of_other_languages_are_far_from_english(
-    compo_en: Language, language: str
-) -> None:
-    texts = import_module(f"spacy.lang.{language}.examples").sentences
-    assert share(texts * 5, compo_en) < 0.6
-
-
-def test_captions_of_two_languages_fall_between(compo_en: Language, shared: Path) -> None:
-    path = shared / "coco_mini" / "annotations" / "captions_val2017.json"
-    english = [entry["caption"] for entry in json.loads(path.read_text())["annotations"]][:12]
-    mixed = share([*english, *OTHERS["German"]], compo_en)
-    assert share(OTHERS["German"], compo_en) < mixed < share(english, compo_en)
 
 
 def test_few_words_and_pipelines_without_a_vocabulary_are_not_judged(compo_en: Language) -> None:

@@ -155,15 +155,6 @@ def test_a_copy_of_a_training_image_is_no_held_out_one(tmp_path, records) -> Non
     assert copies
 
 
-def test_a_sample_that_leaves_too_few_is_carved_from(tmp_path, records) -> None:
-    plain = [record for record in records if not record.image.startswith("copy")]
-    rows = sum(record.split == "train" for record in plain)
-    found = ingested(tmp_path, plain, 6, rows=rows - 1)
-    own = contents(tmp_path, found)
-    assert len(own[HELD_OUT]) + len(own[CARVED]) <= 6 and own[CARVED]
-    assert not own[CARVED] & own["train"]
-
-
 def test_carved_rows_are_no_training_rows_of_the_overlaps(tmp_path, records) -> None:
     found = ingested(tmp_path, records, 5)
     own = contents(tmp_path, found)

@@ -83,19 +83,8 @@ def test_a_changed_file_is_measured_again(root: Path, tmp_path: Path, inspected:
     assert str(found["8.png"].error).startswith("missing")
 
 
-def test_another_decoder_does_not_use_the_measurements(
+def test_another_decoder_and_other_limits_do_not_use_the_measurements(
     root: Path, tmp_path: Path, inspected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = IngestSettings(journal=tmp_path / "measured.sqlite")
-    measure(root, NAMES[:3], settings)
-    monkeypatch.setattr(decoding, "DECODING", 2)
-    inspected.clear()
-    measure(root, NAMES[:3], settings)
-    assert sorted(inspected) == NAMES[:3]
-
-
-def test_other_limits_do_not_use_the_measurements(
-    root: Path, tmp_path: Path, inspected: list[str]
 ) -> None:
     journal = tmp_path / "measured.sqlite"
     measure(root, NAMES[:3], IngestSettings(journal=journal))
@@ -103,3 +92,7 @@ def test_other_limits_do_not_use_the_measurements(
     found = measure(root, NAMES[:3], IngestSettings(journal=journal, max_pixels=3))
     assert sorted(inspected) == NAMES[:3]
     assert str(found["2.png"].error).startswith("oversized")
+    monkeypatch.setattr(decoding, "DECODING", 2)
+    inspected.clear()
+    measure(root, NAMES[:3], IngestSettings(journal=journal))
+    assert sorted(inspected) == NAMES[:3]

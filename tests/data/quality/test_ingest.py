@@ -4,17 +4,13 @@ import hashlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from compo_pipeline.core.records import Caption, Fact, Rejected
-from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.images.decoding import DecodedImage
 from compo_pipeline.data.quality.ingest import draw_sample, facts_of, manifest_of
 from compo_pipeline.data.readers.record import RawCaption, rejected
-from compo_pipeline.data.settings import DataSettings, SampleSettings
+from compo_pipeline.data.settings import SampleSettings
 
 
 def record(number: int, split: str = "train") -> RawCaption:
@@ -55,24 +51,6 @@ def test_every_record_is_as_likely_as_any_other() -> None:
     seen = Counter(entry.sample_id for seed in range(400) for entry in drawn(5, seed)[:5])
     assert len(seen) == 20
     assert all(60 < count < 145 for count in seen.values()), "100 expected, deviation 9"
-
-
-def test_repeated_ids_are_records_of_their_own() -> None:
-    assert len(drawn(3, records=[record(1)] * 5)) == 3
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"rows": 0}, r"data\.sample.*greater than 0 .got 0"),
-        ({"rows": 5, "split": "val"}, r"data.*sample\.split: 'val' is none of train"),
-        ({"row": 5}, r"data\.sample\.row: unknown key; did you mean 'rows'"),
-    ],
-)
-def test_a_sample_that_is_none_names_its_key(values: dict[str, Any], message: str) -> None:
-    data = {"root": ".", "format": "table", "splits": {"train": "t.csv", "val": None}}
-    with pytest.raises(SettingsError, match=message):
-        parse(DataSettings, {**data, "sample": values}, "data")
 
 
 ROW = Caption("train-1", "i", "a.jpg", 40, 30, ("A dog sits here.", "It sleeps."), "t", "train")

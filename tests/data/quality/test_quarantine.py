@@ -95,21 +95,6 @@ def test_every_rule_of_the_project_finds_its_row(
     assert counts == dict.fromkeys(BREAKING, 1), "one fault is counted once"
 
 
-def test_the_detail_says_what_was_found_and_expected(
-    outcome: Outcome,
-) -> None:
-    details = {entry.rule: entry.detail for entry in outcome[0]}
-    assert details["width"] == (
-        "width is 31, expected at least 32, at most 20000 "
-        "(the image is too narrow or too wide to learn from)"
-    )
-    assert details["image_decodes"] == (
-        "decode_error is 'truncated: cut off', expected nothing (the file is no image, cut off, "
-        "damaged or beyond ingest.max_pixels)"
-    )
-    assert details["unique_id"].startswith("repeats_id is True, expected False")
-
-
 def test_the_page_profiles_the_data(outcome: Outcome, approved: Callable[[str, str], None]) -> None:
     index = (outcome[2] / "index.html").read_text()
     approved("data_docs", index)

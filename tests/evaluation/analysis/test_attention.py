@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from compo_pipeline.core.records import Caption
-from compo_pipeline.core.settings import SettingsError, parse
-from compo_pipeline.evaluation.analysis import attention
 from compo_pipeline.evaluation.analysis.attention import Case, attend, find_cases
 from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.models.dense import encode_images_densely
@@ -53,22 +51,6 @@ def test_every_phrase_is_asked_of_every_image_of_a_folder(tmp_path: Path) -> Non
     assert one == [Case(tmp_path, "b.jpg", "a dog")]
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"phrases": "a dog"}, "set both"),
-        ({"images": "photo.jpg"}, "set both"),
-        ({"split": "val"}, "attention.split: 'val' has no captions"),
-        ({"images": "/nowhere.jpg", "phrases": "a dog"}, "attention.images: /nowhere.jpg is no"),
-        ({"images": ".", "phrases": " ; "}, "attention.phrases: no phrase in ' ; '"),
-    ],
-)
-def test_what_is_not_there_is_told(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        settings = parse(AttentionSettings, values, "attention")
-        find_cases(settings, ROWS, Path("root"), "compo_en")
-
-
 def test_attention_is_a_softmax_over_the_patches(loaded: LoadedModel) -> None:
     pixels = torch.randn(3, 32, 32, generator=torch.Generator().manual_seed(0))
     texts = ["a red ball", "two cups"]
@@ -82,15 +64,3 @@ def test_attention_is_a_softmax_over_the_patches(loaded: LoadedModel) -> None:
         weights = np.exp((seen @ phrase).numpy())
         # Row by row: the second patch is the one to the right.
         np.testing.assert_allclose(given, (weights / weights.sum()).reshape(2, 2), rtol=1e-4)
-
-
-def test_patches_in_no_square_are_refused(
-    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def three(model: Any, pixels: Any, name: str) -> Any:
-        dense = encode_images_densely(model, pixels, name)
-        return dense._replace(patches=dense.patches[:, :3])
-
-    monkeypatch.setattr(attention, "encode_images_densely", three)
-    with pytest.raises(SettingsError, match="has 3 patches, expected a square grid"):
-        attend(loaded, torch.zeros(3, 32, 32), ["a box"])

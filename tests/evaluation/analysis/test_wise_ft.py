@@ -23,8 +23,7 @@ from compo_pipeline.evaluation.analysis.wise_ft import load_ends, sweep
 from compo_pipeline.evaluation.comparison import Row, compare
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import give_bias, load
+from compo_pipeline.models.loading import load
 
 SETTINGS = EvaluationSettings(workers=1)
 NOTHING = TrainingRows()
@@ -85,16 +84,6 @@ def test_the_means_of_the_roles_are_those_of_their_sets(
         assert means["retrieval"].value == pytest.approx(both_ways)
         assert means["composition"].sets == "SugarCrepe swap obj"
         assert len(means["retrieval"].sets.split(", ")) == 2
-
-
-def test_a_base_without_a_bias_gets_that_of_the_fine_tuned(
-    tiny_model: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = export(give_bias(load(tiny_model(1, 1)), -12.0), tmp_path / "tuned")
-    models = {"base": partial(load, tiny_model(0)), "fine_tuned": partial(load, folder)}
-    base, tuned = load_ends(models, {})
-    assert base.model.state_dict().keys() == tuned.model.state_dict().keys()
-    assert base.model.state_dict()["logit_bias"] == -12.0
 
 
 def test_half_way_stands_the_mean_of_the_weights(

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from compo_pipeline.core.records import Counterfactual
 from compo_pipeline.generation.counterfactuals.generation import (
     IMAGES,
     publish,
     published_path,
-    save_image,
 )
 
 
@@ -111,23 +108,6 @@ def test_killed_and_run_again_equals_an_uninterrupted_run(
         assert calls.total() == expected.total() + again
 
 
-@pytest.mark.slow
-def test_killed_from_outside(
-    worker: ModuleType, whole: tuple[Path, Any, Any], tmp_path: Path
-) -> None:
-    log = worker.Log(tmp_path / "calls.log")
-    process = killed(worker, tmp_path, "", pause=0.2)
-    while len(log.asked("image")) < 3:
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    assert worker.run(tmp_path, log) == whole[1]
-    assert contents(tmp_path) == contents(whole[0])
-    # At most the one that was on its way comes twice.
-    assert 13 <= len(log.asked("image")) <= 14
-
-
 def test_a_second_run_asks_for_nothing(worker: ModuleType, tmp_path: Path) -> None:
     first = worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
     before = contents(tmp_path)
@@ -187,33 +167,6 @@ def test_without_an_image_generator_there_are_texts_alone(
     assert {(row.image, row.image_generator) for row in rows} == {("", "")}
     assert [one.rule for one in quarantine] == ["no_text"]
     assert (tmp_path / "images").is_dir() and contents(tmp_path) == {}
-
-
-def test_images_of_other_settings_are_not_published(worker: ModuleType, tmp_path: Path) -> None:
-    rows, _ = worker.run(tmp_path, worker.Log(tmp_path / "calls.log"))
-    few, _ = worker.run(tmp_path, worker.Log(tmp_path / "calls.log"), rows=worker.ROWS[:2])
-    assert len(few) == 4
-    assert set(contents(tmp_path)) == {f"images/{row.image}" for row in few}
-    assert few == [row for row in rows if row.sample_id in worker.IDS[:2]]
-    assert all(isinstance(row, Counterfactual) for row in few)
-
-
-def test_an_image_that_cannot_be_written_leaves_its_name_free(tmp_path: Path) -> None:
-    class Broken(Image.Image):
-        def convert(self, *_: object, **__: object) -> "Broken":
-            return self
-
-        def save(self, file: object, *_: object, **__: object) -> None:
-            file.write(b"half a")  # type: ignore[attr-defined]
-            raise OSError("no space")
-
-    path = tmp_path / "ab" / "abc.jpg"
-    with pytest.raises(OSError, match="no space"):
-        save_image(Broken(), path, "jpeg")
-    assert not path.exists()
-    save_image(Image.new("RGBA", (4, 3)), path, "jpeg")
-    with Image.open(path) as image:
-        assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (4, 3))
 
 
 # Sample ids come from tables in UTF-8: no lone surrogates.

@@ -131,13 +131,6 @@ def test_sparcls_rows_give_the_texts_and_images_of_its_loader(
         assert all(path for path in view.counterfactuals)
 
 
-def test_texts_alone(run: Run, sparcl: Path) -> None:
-    made, refused, folder = run(image_generator=None, table=of_sparcl(sparcl))
-    assert {row.state for row in made} == {"edited"} and not refused
-    assert not list(folder.iterdir())
-    assert {row.detail.split()[0] for row in made} == {"record"}
-
-
 def test_absent_images_and_texts_are_quarantined(run: Run, sparcl: Path) -> None:
     (sparcl.parent / "synthetic_negative" / f"{1:012d}_{10:06d}.jpg").unlink()
     (sparcl.parent / "synthetic_positive" / f"{1:012d}_{11:06d}.jpg").write_bytes(b"no image")
@@ -236,21 +229,7 @@ def test_of_several_texts_one_is_drawn_with_its_own_image(
     ("changed", "columns", "expected"),
     [
         ({}, {"phrases": "x"}, "columns.phrases: the caption editor table .* has no use for it"),
-        (
-            {"image_generator": None},
-            {"negatives": ["x"], "negative_images": "y"},
-            "columns.negative_images: .*image_generator null",
-        ),
-        (
-            {},
-            {"negatives": ["x"]},
-            "columns.negative_images: expected a column, since negatives are named",
-        ),
-        (
-            {},
-            {"negatives": ["x"], "negative_images": "y", "positives": ["z"]},
-            "columns.positive_images: expected a column",
-        ),
+        ({}, {"negatives": ["x"]}, "columns.negative_images: expected a column, since negatives"),
     ],
 )
 def test_columns_that_do_not_fit_are_named(
@@ -261,11 +240,3 @@ def test_columns_that_do_not_fit_are_named(
     chosen = parse(CounterfactualSettings, {**given, "table": own}, "counterfactuals")
     with pytest.raises(SettingsError, match=rf"^counterfactuals\.table\.{expected}"):
         table.table_settings(chosen)
-
-
-def test_the_tables_images_are_of_its_own_edits() -> None:
-    from compo_pipeline.generation.counterfactuals.registry import refuse_unfit
-
-    chosen = parse(CounterfactualSettings, {"image_generator": "table"}, "counterfactuals")
-    with pytest.raises(ValueError, match="counterfactuals.image_generator: table shows what"):
-        refuse_unfit(chosen)

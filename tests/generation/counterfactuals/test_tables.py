@@ -7,7 +7,6 @@ import pytest
 from compo_pipeline.core.records import Counterfactual
 from compo_pipeline.generation.counterfactuals.tables import (
     TooManyFailures,
-    failure_reasons,
     refuse_too_many,
     summary,
 )
@@ -64,13 +63,3 @@ def test_one_role_does_not_hide_behind_the_other() -> None:
     rows = [*[edit("negative", "edited")] * 9, edit("positive", "failed", detail="no words")]
     with pytest.raises(TooManyFailures, match="1 of 1 positive edits"):
         refuse_too_many(rows, 0.5, PAGE)
-
-
-def test_reasons_are_one_that_differ_in_what_they_quote() -> None:
-    details = ["'a cat' has 3 words", "'a dog' has 12 words", "no answer"]
-    found = failure_reasons([edit("negative", "failed", detail=detail) for detail in details])
-    assert [(one.times, one.reason) for one in found] == [
-        (2, "... has ... words"),
-        (1, "no answer"),
-    ]
-    assert found[0].example == details[0]

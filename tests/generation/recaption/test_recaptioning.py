@@ -82,16 +82,6 @@ def test_images_are_small_jpeg_files_without_metadata(chat: Any, run: Any, tmp_p
     assert top[2] > 200 > top[0] and bottom[0] > 200 > bottom[2]
 
 
-def test_a_second_run_asks_nothing(chat: Any, photos: Photos, run: Any) -> None:
-    chat.script = good
-    first = run(photos(4))
-    assert len(chat.seen) == 4
-    chat.script = lambda turn, number, body: turn.reply(500, "closed")
-    again = run(photos(4))
-    assert list(again.rows) == list(first.rows)
-    assert len(chat.seen) == 4
-
-
 @pytest.mark.parametrize(
     ("settings", "endpoint"),
     [

@@ -1,7 +1,5 @@
 """Figures of a pipeline whose answers are known."""
 
-from pathlib import Path
-
 import pytest
 import spacy
 from spacy.language import Language
@@ -15,8 +13,6 @@ from compo_scenes.language_model.accuracy import (
     report,
     treebank_accuracy,
 )
-
-LINE = "[A/DET red/ADJ ball/NOUN] in/ADP {front/NOUN} of/ADP it/PRON ,/PUNCT painted/VERB|ADJ"
 
 
 @Language.component("fixed_answers")
@@ -33,21 +29,6 @@ def nlp() -> Language:
     nlp = spacy.blank("en")
     nlp.add_pipe("fixed_answers")
     return nlp
-
-
-def test_read_gold(tmp_path: Path) -> None:
-    path = tmp_path / "gold.txt"
-    path.write_text(f"# how to read it\n\n{LINE}\n", encoding="utf-8")
-    (caption,) = read_gold(path)
-    assert caption == GoldCaption(
-        words=("A", "red", "ball", "in", "front", "of", "it", ",", "painted"),
-        upos=(
-            *(frozenset({tag}) for tag in ("DET", "ADJ", "NOUN", "ADP", "NOUN", "ADP", "PRON")),
-            *(frozenset({"PUNCT"}), frozenset({"VERB", "ADJ"})),
-        ),
-        phrases=frozenset({(0, 3)}),
-        optional=frozenset({(4, 5)}),
-    )
 
 
 def test_on_captions(nlp: Language) -> None:

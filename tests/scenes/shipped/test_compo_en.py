@@ -59,13 +59,6 @@ def test_files(tmp_path: Path) -> None:
         compo_en.treebank_files(tmp_path)
 
 
-def test_a_folder_that_is_none_or_holds_no_treebank(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"language_model\.treebank.*absent is no folder"):
-        compo_en.treebank_files(tmp_path / "absent")
-    with pytest.raises(SettingsError, match=r"language_model\.treebank.*holds 0 for 'train'"):
-        compo_en.treebank_files(tmp_path)
-
-
 NLP = spacy.blank("en")
 WORDS = {("NOUN", "NN"): ["zebra"], ("ADJ", "JJ"): ["snowy"]}
 

@@ -130,12 +130,6 @@ def test_lies_are_asked_again_with_another_seed(
     assert len(chat.seen) == 5
 
 
-def test_an_answer_that_was_cut_off(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
-    chat.script = lambda turn, number, body: turn.say("A cat on 0 ma", finish="length")
-    (failed,) = editor().edit(captions[:1])
-    assert isinstance(failed, str) and "cut off by max_tokens" in failed
-
-
 @pytest.mark.parametrize(
     ("message", "ending", "reason"),
     [
@@ -196,27 +190,6 @@ def test_a_key_that_no_header_can_hold(
     assert held not in str(caught.value) and chat.seen == []
 
 
-@pytest.mark.parametrize(
-    ("status", "reason"),
-    [(400, "refused: 400: no"), (503, "no answer: 503: no (sent 1 times)")],
-)
-def test_one_caption_without_an_answer(
-    chat: Any, editor: Any, captions: list[EditRequest], status: int, reason: str
-) -> None:
-    def script(turn: Any, number: int, body: dict[str, Any]) -> None:
-        bad = " 1 mats" in body["messages"][-1]["content"]
-        turn.reply(status, "no") if bad else good(turn, number, body)
-
-    chat.script = script
-    made = list(editor().edit(captions))
-    assert made[1] == reason
-    assert len(texts([made[0], *made[2:]])) == 11
-    # A later run asks for it again, and for nothing else.
-    asked = len(chat.seen)
-    assert list(editor().edit(captions[:2])) == made[:2]
-    assert len(chat.seen) == asked + 1
-
-
 def test_a_server_that_goes_down(
     chat: Any, editor: Any, captions: list[EditRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,17 +208,6 @@ def test_a_server_that_goes_down(
     chat.script = good
     assert len(texts(list(editor().edit(captions)))) == 12
     assert len(chat.seen) == asked + 7
-
-
-def test_interrupted(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
-    chat.script = good
-    answers = editor(connections=2).edit(captions)
-    next(answers)
-    answers.close()
-    asked = len(chat.seen)
-    assert asked < len(captions)
-    assert len(texts(list(editor().edit(captions)))) == 12
-    assert len(chat.seen) == 12
 
 
 def test_settings_fingerprint(editor: Any) -> None:

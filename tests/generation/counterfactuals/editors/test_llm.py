@@ -11,14 +11,6 @@ from compo_pipeline.generation.counterfactuals.editors.checks import clean_answe
 
 
 @pytest.mark.parametrize("role", ["negative", "positive"])
-def test_messages(role: Role) -> None:
-    chat = llm.edit_messages("A dog\n on a mat.", role)
-    assert [turn["role"] for turn in chat[:3]] == ["system", "user", "assistant"]
-    assert chat[-1] == {"role": "user", "content": "A dog on a mat."}
-    assert chat[1:-1] != llm.edit_messages("", "positive" if role == "negative" else "negative")
-
-
-@pytest.mark.parametrize("role", ["negative", "positive"])
 def test_examples_pass_the_checks(role: Role, parsed: Callable[[str], Parse]) -> None:
     turns = [turn["content"] for turn in llm.edit_messages("", role)[1:-1]]
     for caption, text in zip(turns[::2], turns[1::2], strict=True):
