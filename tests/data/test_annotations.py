@@ -13,10 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.data.tables import write_table
 
 from compo_pipeline.core.annotations import Annotations, AnnotationSettings
 from compo_pipeline.core.records import Annotation, Caption
@@ -156,24 +155,6 @@ RECORDS = [
 ]
 
 
-def written(file: Path, records: Sequence[dict[str, Any]]) -> Path:
-    """A table in the format that its name says; lists as JSON where the format has none."""
-    if file.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(list(records)), file)
-    elif file.suffix == ".jsonl":
-        file.write_text("".join(f"{json.dumps(one)}\n" for one in records))
-    else:
-        with file.open("w", newline="") as opened:
-            writer = csv.DictWriter(opened, list(records[0]))
-            writer.writeheader()
-            for one in records:
-                lists = {
-                    key: json.dumps(value) for key, value in one.items() if type(value) is list
-                }
-                writer.writerow({**one, **lists})
-    return file
-
-
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize(
     "keys",
@@ -188,7 +169,7 @@ def written(file: Path, records: Sequence[dict[str, Any]]) -> Path:
 def test_records_are_joined_by_what_is_named(
     tmp_path: Path, suffix: str, keys: dict[str, str]
 ) -> None:
-    file = written(tmp_path / f"table.{suffix}", RECORDS[::-1])
+    file = write_table(tmp_path / f"table.{suffix}", RECORDS[::-1])
     found = read_table(file, columns={**keys, "negatives": ["no"]})
     assert [each.sample_id for each in found] == [one.sample_id for one in ROWS[::-1]]
     assert [each.negatives for each in found] == [(f"not {text}",) for text in TEXTS[::-1]]
@@ -197,7 +178,7 @@ def test_records_are_joined_by_what_is_named(
 
 def test_a_caption_alone_is_not_enough_where_the_image_is_named_too(tmp_path: Path) -> None:
     records = [{**one, "image": RECORDS[0]["image"]} for one in RECORDS]
-    file = written(tmp_path / "table.jsonl", records)
+    file = write_table(tmp_path / "table.jsonl", records)
     columns = {"image": "image", "caption": "text", "negatives": ["no"]}
     found = read_table(file, columns=columns, least_matched=0)
     assert [each.sample_id for each in found] == [ROWS[0].sample_id]
@@ -210,7 +191,7 @@ def test_endless_numbers_are_of_no_row(tmp_path: Path, layout: str) -> None:
     given: dict[str, Any] = {"layout": "sparcl"}
     rows = of_images()
     if layout == "columns":
-        written(file, [{"image": name, "no": "x"} for name in ("1", "0002", "3", "4", long)])
+        write_table(file, [{"image": name, "no": "x"} for name in ("1", "0002", "3", "4", long)])
         given, rows = {"columns": {"image": "image", "negatives": ["no"]}}, ROWS
     else:
         first, *lines = file.read_text().splitlines()
@@ -224,19 +205,19 @@ def test_images_that_end_alike_are_refused(tmp_path: Path) -> None:
         Caption(folder, folder, f"{folder}/1.jpg", 4, 3, (TEXTS[0],), "table", "train")
         for folder in ("a", "b")
     ]
-    file = written(tmp_path / "table.jsonl", [{"image": "1.jpg", "no": ["not"]}])
+    file = write_table(tmp_path / "table.jsonl", [{"image": "1.jpg", "no": ["not"]}])
     columns = {"image": "image", "negatives": ["no"]}
     with pytest.raises(SettingsError, match=r"from_table.file: .* the images a/1.jpg and b/1.jpg"):
         read_table(file, rows, columns=columns)
     assert read_table(
-        written(tmp_path / "longer.jsonl", [{"image": "a/1.jpg", "no": ["not"]}]),
+        write_table(tmp_path / "longer.jsonl", [{"image": "a/1.jpg", "no": ["not"]}]),
         rows,
         columns=columns,
     )[0].sample_id == "a"  # fmt: skip
 
 
 def test_too_few_matches_are_shown(tmp_path: Path) -> None:
-    file = written(tmp_path / "table.jsonl", [RECORDS[0], {**RECORDS[1], "text": "Else."}])
+    file = write_table(tmp_path / "table.jsonl", [RECORDS[0], {**RECORDS[1], "text": "Else."}])
     columns = {"caption": "text", "negatives": ["no"]}
     with pytest.raises(SettingsError) as error:
         read_table(file, columns=columns)
@@ -265,7 +246,7 @@ def test_too_few_matches_are_shown(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, given: dict[str, Any], expected: str) -> None:
-    file = written(tmp_path / "table.csv", RECORDS)
+    file = write_table(tmp_path / "table.csv", RECORDS)
     with pytest.raises(SettingsError, match=rf"^{KEY}\.{expected}"):
         read_table(**{"file": file, **given})
 
@@ -279,7 +260,7 @@ def test_what_a_record_lacks_is_counted(tmp_path: Path, caplog: pytest.LogCaptur
         {"text": "", "no": "x", "images": ""},
         {"text": "Of no row.", "no": "x", "images": ""},
     ]
-    file = written(tmp_path / "table.csv", records)
+    file = write_table(tmp_path / "table.csv", records)
     columns = {"caption": "text", "negatives": ["no"], "negative_images": "images"}
     with caplog.at_level(logging.INFO):
         one, cut, pair, uneven = read_table(file, columns=columns)
@@ -312,7 +293,7 @@ def test_neighbours_that_do_not_train_are_counted(
 def test_a_list_that_is_no_list_of_texts_is_no_bomb(tmp_path: Path) -> None:
     deep = "[" * 5_000 + "]" * 5_000
     records = [{"text": text, "no": deep} for text in TEXTS]
-    file = written(tmp_path / "table.csv", records)
+    file = write_table(tmp_path / "table.csv", records)
     found = read_table(file, columns={"caption": "text", "negatives": ["no"]})
     assert [each.negatives for each in found] == [()] * 4
 

@@ -1,6 +1,5 @@
 """Folders as people have them: `data.format=auto` finds format, files and columns."""
 
-import csv
 import io
 import json
 import shlex
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from tests.data.tables import write_table
 
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.data import readers
@@ -196,19 +196,9 @@ def test_the_hubs_imagefolder(tmp_path: Path, ending: str) -> None:
     for split, number in {"train": 20, "validation": 5, "test": 5}.items():
         names = [Path(name).name for name in images(tmp_path, f"{split}/", number)]
         rows = [{"file_name": name, "text": TEXTS[0]} for name in names]
-        write_rows(tmp_path / split / f"metadata.{ending}", rows)
+        write_table(tmp_path / split / f"metadata.{ending}", rows)
     assert len(texts_by_image(data(tmp_path))) == 30
     assert rows_by_split(data(tmp_path)) == [20, 5, 5]
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    if path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +219,7 @@ def test_columns_are_guessed_by_name_and_content(
     names = images(tmp_path, "im/")
     columns = {caption: TEXTS[1], image: ""} if turned else {image: "", caption: TEXTS[1]}
     rows = [{"": n, **columns, image: name, "n": n} for n, name in enumerate(names)]
-    write_rows(tmp_path / "train.csv", rows)
+    write_table(tmp_path / "train.csv", rows)
     assert texts_by_image(data(tmp_path)) == {name: [TEXTS[1]] for name in names}
     table = data(tmp_path, {"train": "train.csv"}, format="table")
     with pytest.raises(SourceError) as raised:
@@ -240,14 +230,14 @@ def test_columns_are_guessed_by_name_and_content(
 
 
 def test_columns_that_cannot_be_guessed_are_left_open(tmp_path: Path) -> None:
-    write_rows(tmp_path / "t.csv", [{"": n, "a": n, "b": "x"} for n in range(5)])
+    write_table(tmp_path / "t.csv", [{"": n, "a": n, "b": "x"} for n in range(5)])
     with pytest.raises(SourceError, match=r"columns\.image=<.*>,data\.columns\.caption=<.*>"):
         list(readers.read(data(tmp_path)))
 
 
 def test_two_columns_of_captions_are_not_chosen_between(tmp_path: Path) -> None:
     rows = [{"file": name, "title": "A dog.", "text": TEXTS[0]} for name in images(tmp_path)]
-    write_rows(tmp_path / "t.csv", rows)
+    write_table(tmp_path / "t.csv", rows)
     with pytest.raises(SourceError, match=r"no column image, caption .*image=file,.*caption=text"):
         list(readers.read(data(tmp_path)))
     chosen = data(tmp_path, columns=Columns(caption="text"))
@@ -259,7 +249,7 @@ def test_files_named_after_splits(tmp_path: Path) -> None:
     names = images(tmp_path)
     for split, part in {"Train": names[:40], "test": names[40:]}.items():
         rows = [{"image": name, "caption": TEXTS[0]} for name in part]
-        write_rows(tmp_path / f"{split}.csv", rows)
+        write_table(tmp_path / f"{split}.csv", rows)
     assert len(texts_by_image(data(tmp_path))) == NUMBER
     assert rows_by_split(data(tmp_path))[-1] == 20
     named = {"train": "Train.csv", "val": ".", "test": "test.csv"}
@@ -293,11 +283,11 @@ def test_tars_and_parquet_files_with_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize("second", ["captions.jsonl", "metadata.csv", "000.txt", "0.tar"])
 def test_two_that_fit_are_both_named(tmp_path: Path, second: str) -> None:
     rows = [{"image": name, "caption": TEXTS[0]} for name in images(tmp_path)]
-    write_rows(tmp_path / "captions.csv", rows)
+    write_table(tmp_path / "captions.csv", rows)
     if second.endswith(("txt", "tar")):
         (tmp_path / second).write_text("A dog.")
     else:
-        write_rows(tmp_path / second, rows)
+        write_table(tmp_path / second, rows)
     with pytest.raises(SourceError, match=r"captions\.csv") as raised:
         locate(data(tmp_path))
     assert second.replace(".txt", ".jpg") in raised.value.message
@@ -329,7 +319,7 @@ def test_usual_names_of_splits(tmp_path: Path) -> None:
     given = ["Train", "training", "RESTVAL", "validation", " valid", "dev", "Test", "testing"]
     for row, split in zip(rows, given, strict=False):
         row["split"] = split
-    write_rows(tmp_path / "t.csv", rows[: len(given)])
+    write_table(tmp_path / "t.csv", rows[: len(given)])
     records = list(readers.read(data(tmp_path)))
     assert [each.split for each in records if isinstance(each, RawCaption)] == [
         *["train"] * 3,

@@ -1,15 +1,13 @@
 """Tables of captions: CSV, TSV, JSON lines, parquet, and the two published ones."""
 
 import csv
-import json
 import tarfile
 import unicodedata
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from tests.data.tables import write_table
 
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.data import readers
@@ -22,20 +20,6 @@ ROWS = [
 ]
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """The rows in the format that the file's name asks for."""
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    else:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            delimiter = "\t" if path.suffix == ".tsv" else ","
-            writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
-            writer.writeheader()
-            writer.writerows(rows)
-
-
 def read(root: Path, source: str, **settings: Any) -> list[RawCaption | Rejected]:
     data = DataSettings(root, settings.pop("format", "table"), {"train": source}, **settings)
     return list(readers.read(data))
@@ -43,7 +27,7 @@ def read(root: Path, source: str, **settings: Any) -> list[RawCaption | Rejected
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
 def test_the_same_rows_in_every_format(tmp_path: Path, suffix: str) -> None:
-    write(tmp_path / f"t.{suffix}", ROWS)
+    write_table(tmp_path / f"t.{suffix}", ROWS)
     rows = read(tmp_path, f"t.{suffix}", images="images")
     assert rows == [
         RawCaption(
@@ -60,7 +44,7 @@ def test_the_same_rows_in_every_format(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_columns_are_named_by_configuration(tmp_path: Path, suffix: str) -> None:
-    write(tmp_path / f"t.{suffix}", ROWS)
+    write_table(tmp_path / f"t.{suffix}", ROWS)
     columns = Columns(id="key", image="{key:.5}/{key}.jpg", caption="image")
     first, _ = read(tmp_path, f"t.{suffix}", columns=columns)
     assert isinstance(first, RawCaption)
@@ -70,8 +54,8 @@ def test_columns_are_named_by_configuration(tmp_path: Path, suffix: str) -> None
 
 
 def test_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
-    write(tmp_path / "t-1.jsonl", ROWS[1:])
-    write(tmp_path / "t-0.parquet", ROWS[:1])
+    write_table(tmp_path / "t-1.jsonl", ROWS[1:])
+    write_table(tmp_path / "t-0.parquet", ROWS[:1])
     rows = read(tmp_path, "t-*")
     assert [(row.sample_id, row.image) for row in rows] == [
         ("train-0", "a.jpg"),
@@ -81,10 +65,7 @@ def test_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: Path)
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_sentences_in_a_list(tmp_path: Path, suffix: str) -> None:
-    sentences: Any = ["A dog.", "It sleeps."]
-    if suffix == "csv":
-        sentences = json.dumps(sentences)
-    write(tmp_path / f"t.{suffix}", [{"image": "a.jpg", "s": sentences}])
+    write_table(tmp_path / f"t.{suffix}", [{"image": "a.jpg", "s": ["A dog.", "It sleeps."]}])
     (row,) = read(tmp_path, f"t.{suffix}", columns=Columns(sentences="s"))
     assert isinstance(row, RawCaption)
     assert row.own == ("A dog.", "It sleeps.")
@@ -139,7 +120,7 @@ def test_a_quoted_text_of_many_lines_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "A dog.\n" * 9
-    write(
+    write_table(
         tmp_path / "t.csv",
         [{"image": "a.jpg", "caption": text}, {"image": "b.jpg", "caption": "x"}],
     )
@@ -186,7 +167,9 @@ def test_accents_of_file_names_are_found_in_either_form(tmp_path: Path, form: An
     (tmp_path / there).write_bytes(b"image")
     with tarfile.open(tmp_path / "0.tar", "w") as tar:
         tar.add(tmp_path / there, there)
-    write(tmp_path / "t.csv", [{"image": each, "caption": "x"} for each in (name, f"0.tar/{name}")])
+    write_table(
+        tmp_path / "t.csv", [{"image": each, "caption": "x"} for each in (name, f"0.tar/{name}")]
+    )
     rows = read(tmp_path, "t.csv")
     assert [(row.image, getattr(row, "image_id", "")) for row in rows] == [
         (there, f"train-{there}"),
@@ -199,7 +182,7 @@ def test_absolute_paths_below_the_root_are_relative_ones(tmp_path: Path) -> None
     (root / "images").mkdir(parents=True)
     (tmp_path / "link").symlink_to(root)
     names = [str(root / "images" / "a.jpg"), str(tmp_path / "link" / "a.jpg"), "/etc/passwd"]
-    write(root / "t.csv", [{"image": name, "caption": "x"} for name in names])
+    write_table(root / "t.csv", [{"image": name, "caption": "x"} for name in names])
     given = [row.image for row in read(tmp_path / "link", "t.csv", images="images")]
     assert given == ["images/a.jpg", "a.jpg", "/etc/passwd"]
 
@@ -272,10 +255,12 @@ def divided(root: Path, **settings: Any) -> dict[str, set[str]]:
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_one_file_is_divided_by_image(tmp_path: Path, suffix: str) -> None:
     rows = [{"image": f"{n // 2}.jpg", "caption": f"Caption {n}."} for n in range(800)]
-    write(tmp_path / f"t.{suffix}", rows)
+    write_table(tmp_path / f"t.{suffix}", rows)
     found = divided(tmp_path, shares=SHARES)
     assert {split: round(len(images) / 400, 1) for split, images in found.items()} == SHARES
-    write(tmp_path / f"t.{suffix}", [*rows, {"image": "new.jpg", "caption": "One more."}][::-1])
+    write_table(
+        tmp_path / f"t.{suffix}", [*rows, {"image": "new.jpg", "caption": "One more."}][::-1]
+    )
     more = divided(tmp_path, shares=SHARES)
     assert all(found[split] <= more[split] for split in found), "images keep their split"
 
@@ -284,7 +269,7 @@ def test_one_file_is_divided_by_image(tmp_path: Path, suffix: str) -> None:
 def test_a_column_says_the_split_where_there_is_one(tmp_path: Path, suffix: str) -> None:
     names = ["train", "test", "val", "train", "holdout"]
     rows = [{**ROWS[0], "image": f"{n}.jpg", "split": name} for n, name in enumerate(names)]
-    write(tmp_path / f"t.{suffix}", rows)
+    write_table(tmp_path / f"t.{suffix}", rows)
     expected = {"train": {"0.jpg", "3.jpg"}, "test": {"1.jpg"}, "val": {"2.jpg"}}
     assert divided(tmp_path, shares=SHARES) == expected
     assert divided(tmp_path, columns=Columns(split="split")) == expected
@@ -297,12 +282,12 @@ def test_a_column_says_the_split_where_there_is_one(tmp_path: Path, suffix: str)
 
 
 def test_a_file_of_a_split_of_its_own_is_not_divided(tmp_path: Path) -> None:
-    write(tmp_path / "t.csv", [{**ROWS[0], "split": "whatever"}])
+    write_table(tmp_path / "t.csv", [{**ROWS[0], "split": "whatever"}])
     assert divided(tmp_path, splits={"train": "t.csv"}) == {"train": {"a.jpg"}}
 
 
 def test_a_share_that_is_missing_is_named(tmp_path: Path) -> None:
-    write(tmp_path / "t.csv", ROWS)
+    write_table(tmp_path / "t.csv", ROWS)
     with pytest.raises(SourceError, match=r"data\.shares has none of test"):
         divided(tmp_path, shares={"train": 0.9, "val": 0.1})
     with pytest.raises(ValueError, match=r"shares\.train\s.*greater than 0"):
@@ -317,7 +302,7 @@ def test_a_csv_of_another_delimiter_reads_as_one_of_commas(
     rows = [{**row, "split": split} for row, split in zip(ROWS, ("train", "test"), strict=True)]
     splits = {"train": "t.csv", "test": "t.csv"} if shared else {"train": "t.csv"}
     data = DataSettings(tmp_path, "table", splits)
-    write(tmp_path / "t.csv", rows)
+    write_table(tmp_path / "t.csv", rows)
     expected = list(readers.read(data))
     with (tmp_path / "t.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
@@ -333,7 +318,9 @@ def test_a_csv_of_another_delimiter_reads_as_one_of_commas(
 
 
 def test_a_semicolon_in_a_header_of_commas_is_no_delimiter(tmp_path: Path) -> None:
-    write(tmp_path / "t.csv", [{"image": "a.jpg", "caption": "A dog; a cat.", "x;y;z": "1;2;3"}])
+    write_table(
+        tmp_path / "t.csv", [{"image": "a.jpg", "caption": "A dog; a cat.", "x;y;z": "1;2;3"}]
+    )
     (row,) = read(tmp_path, "t.csv")
     assert isinstance(row, RawCaption) and row.own == ("A dog; a cat.",)
 
@@ -342,11 +329,11 @@ def test_a_semicolon_in_a_header_of_commas_is_no_delimiter(tmp_path: Path) -> No
 def test_columns_are_found_in_another_case(tmp_path: Path, suffix: str) -> None:
     rows = [{**row, "split": split} for row, split in zip(ROWS, ("train", "test"), strict=True)]
     data = DataSettings(tmp_path, "table", {"train": f"t.{suffix}", "test": f"t.{suffix}"})
-    write(tmp_path / f"t.{suffix}", rows)
+    write_table(tmp_path / f"t.{suffix}", rows)
     expected = list(readers.read(data))
     assert len(expected) == len(ROWS)
     other = [{f" {name.title()}": value for name, value in row.items()} for row in rows]
-    write(tmp_path / f"t.{suffix}", other)
+    write_table(tmp_path / f"t.{suffix}", other)
     assert list(readers.read(data)) == expected
 
 
@@ -369,7 +356,7 @@ def test_a_file_in_another_encoding_is_named_with_the_remedy(
     tmp_path: Path, encoding: str, suffix: str
 ) -> None:
     path = tmp_path / f"t.{suffix}"
-    write(path, [{"image": f"{n}.jpg", "caption": "Ein grüner Ball."} for n in range(60)])
+    write_table(path, [{"image": f"{n}.jpg", "caption": "Ein grüner Ball."} for n in range(60)])
     text = path.read_text("utf-8").replace("\\u00fc", "ü")
     path.write_bytes(text.encode(encoding))
     data = DataSettings(

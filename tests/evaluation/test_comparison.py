@@ -373,13 +373,12 @@ def _random_scores(random_: random.Random, names: Sequence[str]) -> list[list[Sc
     return seeds
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("models", [MODELS, {**MODELS, "control": "control"}], ids=["two", "three"])
 @pytest.mark.parametrize("count", [1, 3], ids=["one seed", "three seeds"])
 def test_figures_are_those_of_a_slow_computation_to_the_last_bit(
-    seed: int, models: dict[str, str], count: int, tmp_path: Path
+    models: dict[str, str], count: int, tmp_path: Path
 ) -> None:
-    random_ = random.Random(seed)
+    random_ = random.Random(0)
     # In alphabetical order upper case comes before lower case, "10" before "2".
     names = [f"{start}{number}" for start in ("", "A", "b", "ä", "图") for number in range(12)]
     seeds = [

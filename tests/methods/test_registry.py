@@ -1,12 +1,10 @@
 """The registry of methods: names, labels and classes, and methods of other packages."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from compo_pipeline.core.plugins import Registry
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.registry import METHODS, MethodEntry, label, method_type
@@ -36,37 +34,20 @@ ENTRY = MethodEntry("doubled", "Doubled CLIP", "other_package:Doubled")
 """
 
 
-CODE = """
-import other_package
-from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.methods.registry import build, label
-method = build("doubled", {}, {"trains": ["image"]})
-print(method.name, *method.trains, label("doubled"))
-try:
-    build("doubled", {}, {"train": []})
-except SettingsError as error:
-    print(error)
-"""
-
-
-def test_a_method_of_an_installed_package(tmp_path: Path) -> None:
+def test_a_method_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other_package.py").write_text(MODULE)
     metadata = tmp_path / "other_package-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Name: other-package\nVersion: 1.0\n")
     points = f"[{registry.GROUP}]\ndoubled = other_package:ENTRY\n"
     (metadata / "entry_points.txt").write_text(points)
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-c", CODE],
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found, refused = done.stdout.splitlines()
-    assert found == "doubled image Doubled CLIP"
-    assert "doubled.objective.train: unknown key" in refused
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "METHODS", Registry(registry.GROUP, {}))
+    method = registry.build("doubled", {}, {"trains": ["image"]})
+    assert (method.name, method.trains) == ("doubled", {"image"})
+    assert label("doubled") == "Doubled CLIP"
+    with pytest.raises(SettingsError, match=r"doubled\.objective\.train: unknown key"):
+        registry.build("doubled", {}, {"train": []})
 
 
 def test_an_entry_point_has_the_name_of_its_method(monkeypatch: pytest.MonkeyPatch) -> None:

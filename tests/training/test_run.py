@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import tarfile
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing.context import ForkServerContext
@@ -73,10 +72,6 @@ for name, method in ((method.name, method), ("control", control_of(method))):
 """
 
 
-def refuse(*_: Any, **__: Any) -> None:
-    pytest.fail("images were embedded")
-
-
 @pytest.fixture
 def plan(world: Any, views: Path, tiny_clip: Path, recipe: Any, tmp_path: Path) -> TrainingInputs:
     """Six steps of four rows."""
@@ -86,18 +81,22 @@ def plan(world: Any, views: Path, tiny_clip: Path, recipe: Any, tmp_path: Path) 
     )
 
 
-@pytest.fixture
-def both() -> Callable[..., dict[str, Path]]:
-    """Trains a method and its control, and gives their checkpoints."""
+def trained(
+    plan: TrainingInputs, folder: Path, method: Method = CLIC, name: str = "clic", **settings: Any
+) -> Path:
+    """The checkpoint of a training in a folder, under other settings."""
+    changed = replace(plan, settings=replace(plan.settings, **settings))
+    train(changed, Job(method, name, folder), lambda _: None)
+    return folder
 
-    def trained(plan: TrainingInputs, method: Method = CLIC) -> dict[str, Path]:
-        folders = {}
-        for name, learner in ((method.name, method), ("control", control_of(method))):
-            folders[name] = plan.resume / "folders" / name
-            train(plan, Job(learner, name, folders[name]), lambda point: None)
-        return folders
 
-    return trained
+def both(plan: TrainingInputs, method: Method) -> dict[str, Path]:
+    """The checkpoints of a method and its control."""
+    jobs = {method.name: method, "control": control_of(method)}
+    return {
+        name: trained(plan, plan.resume / "folders" / name, learner, name)
+        for name, learner in jobs.items()
+    }
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -142,7 +141,6 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
 )
 def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
     plan: TrainingInputs,
-    both: Callable[..., dict[str, Path]],
     world: Any,
     tiny_clip: Path,
     tmp_path: Path,
@@ -195,19 +193,11 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
 def test_adapters_are_merged_into_the_checkpoint(plan: TrainingInputs, tmp_path: Path) -> None:
     """It has the base's weights by name; those that adapters do not touch are the base's own."""
     method = FscClip(FscClipViews(), FscClipObjective())
-    settings = replace(plan.settings, lora=LowRankSettings(2), wise_ft=MixtureSettings(0.5))
-    runner = replace(plan, settings=settings)
-    train(runner, Job(method, "half", tmp_path / "half"), lambda _: None)
-    whole = replace(settings, wise_ft=MixtureSettings(1.0))
-    runner = replace(plan, settings=whole)
-    assert (
-        steps_done(runner, method, "half") == 6
-    )  # the mixture is made of the same trained weights
-    train(
-        runner, Job(method, "half", tmp_path / "whole"), lambda _: pytest.fail("a step was taken")
-    )
+    plan = replace(plan, settings=replace(plan.settings, lora=LowRankSettings(2)))
+    half = weights(trained(plan, tmp_path / "half", method, wise_ft=MixtureSettings(0.5)))
+    assert steps_done(plan, method, "clic") == 6  # a mixture is made of the same trained weights
+    tuned = weights(trained(plan, tmp_path / "whole", method))
     base = weights(Path(plan.model.name.removeprefix("local-dir:")))
-    half, tuned = weights(tmp_path / "half"), weights(tmp_path / "whole")
     assert base.keys() == half.keys() == tuned.keys()
     moved = {name for name in base if not torch.equal(base[name], tuned[name])}
     assert moved == {
@@ -226,63 +216,36 @@ def test_a_stretched_base_is_trained_and_mixed(plan: TrainingInputs, tmp_path: P
     long = replace(plan.model, context_length=248)
     text = "a red cat left of a dog " * 30
     captions = [replace(row, sentences=(text, *row.sentences[1:])) for row in plan.captions]
-    settings = replace(plan.settings, wise_ft=MixtureSettings(0.5), save_every=2)
-    plan = replace(plan, model=long, captions=captions, settings=settings)
-    whole = replace(plan, resume=tmp_path / "whole")
-    train(whole, Job(PLAIN, "clip", tmp_path / "half"), lambda _: None)
-    tuned = replace(whole, settings=replace(settings, wise_ft=MixtureSettings(1.0)))
-    train(tuned, Job(PLAIN, "clip", tmp_path / "tuned"), lambda _: None)
+    plan = replace(plan, model=long, captions=captions)
+    half = weights(trained(plan, tmp_path / "half", PLAIN, wise_ft=MixtureSettings(0.5)))
+    tuned = weights(trained(plan, tmp_path / "tuned", PLAIN))
     base = load(long).model.state_dict()
-    half, trained = weights(tmp_path / "half"), weights(tmp_path / "tuned")
-    moved = trained["positional_embedding"] - base["positional_embedding"]
+    moved = tuned["positional_embedding"] - base["positional_embedding"]
     assert moved[100:200].abs().amax() > 0
     for name, tensor in base.items():
-        torch.testing.assert_close(half[name], (tensor + trained[name]) / 2)
+        torch.testing.assert_close(half[name], (tensor + tuned[name]) / 2)
     assert load(tmp_path / "half").context_length == 248
 
 
-def test_a_finished_run_returns_at_once(
-    plan: TrainingInputs,
-    both: Callable[[TrainingInputs], dict[str, Path]],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_finished_run_returns_at_once_and_another_is_refused(
+    plan: TrainingInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No image is read again: all that is left is to write the checkpoint."""
+    first = trained(plan, tmp_path / "first", cache_features=True)
+    monkeypatch.setattr(features, "embed", lambda *_, **__: pytest.fail("images were embedded"))
     cached = replace(plan, settings=replace(plan.settings, cache_features=True))
-    first = weights(both(cached)["clic"])
-    monkeypatch.setattr(features, "embed", refuse)
-    assert steps_done(cached, CLIC, "clic") == 6
-    train(
-        cached, Job(CLIC, "clic", plan.resume / "again"), lambda _: pytest.fail("a step was taken")
-    )
-    again = weights(plan.resume / "again")
-    assert all(torch.equal(first[name], again[name]) for name in first)
-
-
-def test_another_configuration_is_refused_before_anything_is_read(
-    plan: TrainingInputs,
-    both: Callable[[TrainingInputs], dict[str, Path]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    both(plan)
-    monkeypatch.setattr(features, "embed", refuse)
-    longer = replace(plan.settings, epochs=3, cache_features=True)
-    other = replace(plan, settings=longer)
+    train(cached, Job(CLIC, "clic", tmp_path / "again"), lambda _: pytest.fail("a step was taken"))
+    assert equal(first, tmp_path / "again")
     with pytest.raises(FingerprintError, match=r"training.epochs: 2 -> 3"):
-        train(other, Job(CLIC, "clic", plan.resume / "other"), lambda _: None)
-    with pytest.raises(FingerprintError):
-        steps_done(other, CLIC, "clic")
+        trained(cached, tmp_path / "other", epochs=3)
 
 
 def test_overwrite_starts_afresh(plan: TrainingInputs, tmp_path: Path) -> None:
-    train(plan, Job(CLIC, "clic", tmp_path / "old"), lambda _: None)
-    settings = replace(plan.settings, epochs=1)
-    fresh = replace(plan, settings=settings, resume=tmp_path / "elsewhere")
-    train(fresh, Job(CLIC, "clic", tmp_path / "fresh"), lambda _: None)
-    over = replace(plan, settings=replace(settings, overwrite=True))
-    assert steps_done(over, CLIC, "clic") == 0
-    train(over, Job(CLIC, "clic", tmp_path / "over"), lambda _: None)
-    assert equal(tmp_path / "over", tmp_path / "fresh")
-    assert not equal(tmp_path / "over", tmp_path / "old")
+    old = trained(plan, tmp_path / "old")
+    elsewhere = replace(plan, resume=tmp_path / "elsewhere")
+    fresh = trained(elsewhere, tmp_path / "fresh", epochs=1)
+    over = trained(plan, tmp_path / "over", epochs=1, overwrite=True)
+    assert equal(over, fresh) and not equal(over, old)
 
 
 def test_the_control_takes_the_same_steps_over_the_same_rows(
@@ -316,23 +279,19 @@ def test_a_method_with_a_bias_has_a_control_with_the_same_bias(
     assert control.name == "siglip" and control.bias == -5.0
     assert control.trains == {"image", "text"}
     assert control_of(CLIC).bias is None
-    train(plan, Job(control, "control", tmp_path / "control"), lambda _: None)
+    found = weights(trained(plan, tmp_path / "control", control))
     # The base has none: it starts where it is told, and trains.
     assert "logit_bias" not in weights(Path(plan.model.name.removeprefix("local-dir:")))
-    assert 0 < abs(weights(tmp_path / "control")["logit_bias"].item() + 5.0) < 1
+    assert 0 < abs(found["logit_bias"].item() + 5.0) < 1
 
 
 def test_a_mixture_with_a_base_that_had_no_bias(
     plan: TrainingInputs, world: Any, tmp_path: Path
 ) -> None:
     """At ratio 0 all is the base's, and the bias what it started from."""
-    settings = replace(plan.settings, wise_ft=MixtureSettings(0.0))
     plan = replace(plan, views=world.drawn(C2LIP, tmp_path / "views"))
-    train(replace(plan, settings=settings), Job(C2LIP, "c2lip", tmp_path / "none"), lambda _: None)
-    base, mixed = (
-        weights(Path(plan.model.name.removeprefix("local-dir:"))),
-        weights(tmp_path / "none"),
-    )
+    mixed = weights(trained(plan, tmp_path / "none", C2LIP, wise_ft=MixtureSettings(0.0)))
+    base = weights(Path(plan.model.name.removeprefix("local-dir:")))
     assert mixed.pop("logit_bias").item() == -5.0
     assert base.keys() == mixed.keys()
     assert all(torch.equal(base[name], mixed[name]) for name in base)
@@ -349,21 +308,14 @@ TRUNK = tuple(
 
 
 def test_a_projection_that_trains_alone_reads_images_that_were_embedded_once(
-    plan: TrainingInputs, both: Callable[..., dict[str, Path]], tiny_clip: Path
+    plan: TrainingInputs, tiny_clip: Path, tmp_path: Path
 ) -> None:
     """Its weights are those of a run that encodes the images at each step."""
     method = Clic(ClicViews(), ClicObjective(trains=("image", "text")))
-    cached = replace(plan.settings, frozen=TRUNK, cache_features=True)
-    stored = plan.resume / "features"
-    found = weights(both(replace(plan, settings=cached, features=stored), method)["clic"])
-    fresh = replace(cached, cache_features=False)
-    folder = plan.resume / "fresh"
-    train(
-        replace(plan, settings=fresh, resume=folder),
-        Job(method, "clic", folder / "clic"),
-        lambda _: None,
-    )
-    expected, base = weights(folder / "clic"), weights(tiny_clip)
+    plan = replace(plan, settings=replace(plan.settings, frozen=TRUNK))
+    stored = replace(plan, features=tmp_path / "features", resume=tmp_path / "stored")
+    found = weights(trained(stored, tmp_path / "cached", method, cache_features=True))
+    expected, base = weights(trained(plan, tmp_path / "fresh", method)), weights(tiny_clip)
     for name in ("visual.proj", "text_projection"):
         torch.testing.assert_close(found[name], expected[name], atol=1e-4, rtol=0)
     moved = {
@@ -447,11 +399,8 @@ def test_what_saves_memory_or_time_changes_the_weights_by_rounding_alone(
     # Adam would turn the rounding errors of a gradient of zero into whole steps.
     calm = replace(plan.settings, optimizer=replace(plan.settings.optimizer, eps=1e-2))
     method = Clic(ClicViews(), ClicObjective(trains=("image", "text")))
-    for name, settings in (("plain", calm), ("other", replace(calm, **changes))):
-        train(
-            replace(plan, settings=settings, resume=tmp_path / name),
-            Job(method, "clic", tmp_path / name / "out"),
-            lambda _: None,
-        )
-    plain, other = (weights(tmp_path / name / "out") for name in ("plain", "other"))
+    plan = replace(plan, settings=calm)
+    plain = weights(trained(plan, tmp_path / "plain", method))
+    again = replace(plan, resume=tmp_path / "other")
+    other = weights(trained(again, tmp_path / "out", method, **changes))
     assert all(torch.allclose(plain[key], other[key], atol=1e-5) for key in plain)

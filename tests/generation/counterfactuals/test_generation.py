@@ -1,18 +1,17 @@
 """Counterfactuals are generated once, whatever interrupts a run and whatever changes."""
 
 import signal
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from tests.generation.counterfactuals import worker
 
 from compo_pipeline.generation.counterfactuals.generation import (
     IMAGES,
@@ -28,16 +27,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(worker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
     """A run that nothing stops: its folder, its tables, its calls."""
     folder = tmp_path_factory.mktemp("whole")
     log = worker.Log(folder / "calls.log")
     return folder, worker.run(folder, log), log
-
-
-def killed(worker: ModuleType, folder: Path, deadly: str, pause: float = 0.0) -> subprocess.Popen:
-    command = [sys.executable, worker.__file__, str(folder), deadly, str(pause)]
-    return subprocess.Popen(command)
 
 
 def test_table_says_what_became_of_every_edit(whole: tuple[Path, Any, Any]) -> None:
@@ -89,15 +83,18 @@ def test_images_lie_where_the_table_says_under_safe_names(whole: tuple[Path, Any
     ],
 )
 def test_killed_and_run_again_equals_an_uninterrupted_run(
-    worker: ModuleType,
     whole: tuple[Path, Any, Any],
     tmp_path: Path,
     deadly: str,
     texts: int,
     images: int,
+    imported: ForkServerContext,
 ) -> None:
     uninterrupted, tables, log = whole
-    assert killed(worker, tmp_path, deadly).wait(timeout=300) == -signal.SIGKILL
+    process = imported.Process(target=worker.run_until, args=(tmp_path, deadly))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     second = worker.Log(tmp_path / "calls.log")
     assert not (tmp_path / "images").exists()
     assert worker.run(tmp_path, second) == tables
@@ -108,7 +105,7 @@ def test_killed_and_run_again_equals_an_uninterrupted_run(
         assert calls.total() == expected.total() + again
 
 
-def test_a_second_run_asks_for_nothing(worker: ModuleType, tmp_path: Path) -> None:
+def test_a_second_run_asks_for_nothing(tmp_path: Path) -> None:
     first = worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
     before = contents(tmp_path)
     log = worker.Log(tmp_path / "second.log")
@@ -132,7 +129,7 @@ def test_a_second_run_asks_for_nothing(worker: ModuleType, tmp_path: Path) -> No
     ],
 )
 def test_a_changed_setting_makes_anew_only_what_it_decides(
-    worker: ModuleType, tmp_path: Path, changed: dict[str, Any], images: int
+    tmp_path: Path, changed: dict[str, Any], images: int
 ) -> None:
     worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
     log = worker.Log(tmp_path / "second.log")
@@ -144,7 +141,7 @@ def test_a_changed_setting_makes_anew_only_what_it_decides(
 
 
 def test_a_changed_caption_or_image_gets_counterfactuals_of_its_own(
-    worker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
     rows = [replace(worker.ROWS[0], sentences=("a bird",)), *worker.ROWS[1:]]
@@ -158,9 +155,7 @@ def test_a_changed_caption_or_image_gets_counterfactuals_of_its_own(
     assert len(log.asked("image")) == 3
 
 
-def test_without_an_image_generator_there_are_texts_alone(
-    worker: ModuleType, tmp_path: Path
-) -> None:
+def test_without_an_image_generator_there_are_texts_alone(tmp_path: Path) -> None:
     log = worker.Log(tmp_path / "calls.log")
     rows, quarantine = worker.run(tmp_path, log, generator=None)
     assert Counter(row.state for row in rows) == {"edited": 13, "failed": 1}

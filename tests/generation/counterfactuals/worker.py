@@ -1,13 +1,7 @@
-"""Generates counterfactuals with an editor and a generator of its own, and dies at a given step.
-
-Run as a script with a folder and a deadly step such as "image 3", so that a test can look at
-what a killed process leaves behind.
-"""
+"""Generates counterfactuals with an editor and a generator of its own, and dies at a given step."""
 
 import os
 import signal
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +35,6 @@ class Log:
 
     file: Path
     deadly: str = ""
-    pause: float = 0.0
 
     def step(self, kind: str, *of: object) -> None:
         steps = self.steps()
@@ -49,7 +42,6 @@ class Log:
             os.kill(os.getpid(), signal.SIGKILL)
         with self.file.open("a") as file:
             file.write("\t".join([kind, *map(repr, of)]) + "\n")
-        time.sleep(self.pause)
 
     def steps(self) -> list[list[str]]:
         lines = self.file.read_text().splitlines() if self.file.exists() else []
@@ -133,10 +125,10 @@ def deadly(log: Log, kind: str, act: Callable[..., Any]) -> Callable[..., Any]:
     return acted
 
 
-if __name__ == "__main__":
-    place = Path(sys.argv[1])
-    diary = Log(place / "calls.log", sys.argv[2], float(sys.argv[3]))
+def run_until(folder: Path, step: str) -> None:
+    """Run up to a step such as "image 3", which kills this process: it is for one of its own."""
+    diary = Log(folder / "calls.log", step)
     # An image is written but has no name yet; a link of the published folder is about to be made.
     Path.replace = deadly(diary, "rename", Path.replace)  # type: ignore[method-assign]
     Path.hardlink_to = deadly(diary, "link", Path.hardlink_to)  # type: ignore[method-assign]
-    run(place, diary)
+    run(folder, diary)

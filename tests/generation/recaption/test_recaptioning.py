@@ -3,15 +3,12 @@
 import base64
 import io
 import logging
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -214,8 +211,6 @@ def test_what_is_told(
 
 
 WORKER = """
-import sys
-from pathlib import Path
 import spacy
 from compo_pipeline.generation.chat.settings import EndpointSettings
 from compo_pipeline.data.quality.caption_language import Vocabulary
@@ -224,7 +219,6 @@ from compo_pipeline.generation.recaption.captioners import EndpointCaptioner
 from compo_pipeline.generation.recaption.recaptioning import Captioned, recaption
 from compo_pipeline.generation.recaption.settings import RecaptionSettings
 
-folder, url, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 settings = RecaptionSettings(captioner="endpoint")
 own = EndpointSettings(url=url, model="fake", timeout=60.0, connections=4)
 captioner = EndpointCaptioner(settings, own, folder / "state")
@@ -235,7 +229,7 @@ recaption(sources, folder / "photos", captioner, settings, IngestSettings(), voc
 
 
 def test_a_kill_repeats_no_more_requests_than_connections(
-    chat: Any, photos: Photos, run: Any, tmp_path: Path
+    chat: Any, photos: Photos, run: Any, tmp_path: Path, imported: ForkServerContext
 ) -> None:
     sources, connections = photos(40), 4
     reached, killed = threading.Event(), threading.Event()
@@ -247,13 +241,14 @@ def test_a_kill_repeats_no_more_requests_than_connections(
         good(turn, number, body)
 
     chat.script = script
-    arguments = [sys.executable, "-c", WORKER, str(tmp_path), chat.url, str(len(sources))]
-    worker = subprocess.Popen(arguments)
+    given = {"__name__": "worker", "folder": tmp_path, "url": chat.url, "count": len(sources)}
+    worker = imported.Process(target=exec, args=(WORKER, given))
+    worker.start()
     try:
         assert reached.wait(300)
     finally:
-        os.kill(worker.pid, signal.SIGKILL)
-        worker.wait()
+        worker.kill()
+        worker.join()
         killed.set()
     assert 17 < len(chat.seen) < len(sources)
     found = run(sources, connections=connections)
