@@ -45,16 +45,6 @@ def test_one_row_per_caption_the_others_are_further(tmp_path: Path) -> None:
     assert (third.own, third.further) == (("One dog. It runs.",), ("A dog.",))
 
 
-def test_splits_are_read_in_their_order_and_ids_stay_apart(tmp_path: Path) -> None:
-    images = [{"id": 1, "file_name": "1.jpg"}]
-    source(tmp_path, images, [caption(1, 1, "A dog.")], "val2017")
-    source(tmp_path, images, [caption(1, 1, "A dog.")], "train2017")
-    data = DataSettings(tmp_path, "scenes", {"train": "train2017", "val": None, "test": "val2017"})
-    rows = list(readers.read(data))
-    assert [row.sample_id for row in rows] == ["train-1", "test-1"]
-    assert [row.image for row in rows] == ["train2017/1.jpg", "val2017/1.jpg"]
-
-
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [

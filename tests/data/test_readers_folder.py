@@ -112,10 +112,3 @@ def test_captions_that_are_there_are_read(photos: Path) -> None:
         photos, splits={"train": "captions.*"}, shares={}, columns=Columns(sentences="texts")
     )
     assert [each.own for each in readers.read(listed)] == [("A dog.", "A cat.")]
-
-
-def test_a_table_without_captions_is_told_of_the_captioner(photos: Path) -> None:
-    (photos / "captions.csv").write_text("image\na.jpg\n")
-    found = data(photos, splits={"train": "captions.*"}, shares={}, captioned=True)
-    with pytest.raises(SourceError, match=r"no column caption .*recaption\.captioner writes them"):
-        list(readers.read(found))

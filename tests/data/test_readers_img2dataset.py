@@ -81,22 +81,6 @@ def test_what_was_never_downloaded_stands_apart(tmp_path: Path) -> None:
     )
 
 
-def test_a_table_without_a_status_holds_downloaded_images(tmp_path: Path) -> None:
-    row = {"key": "000000000", "caption": "A dog."}
-    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "00000.parquet")
-    assert captions(settings(tmp_path)) == ["A dog."]
-
-
-def test_columns_are_named_by_configuration(tmp_path: Path) -> None:
-    more = {"uid": "u7", "top_caption": "a dog on a sofa", "name": "x"}
-    write(tmp_path / "laion", 0, [values(0, 0, "SOFA CHEAP!!", **more)])
-    columns = Columns(id="uid", image="{name}-{key}.png", caption="top_caption")
-    (row,) = read(settings(tmp_path, "laion/*.parquet", columns=columns))
-    assert isinstance(row, RawCaption)
-    assert (row.sample_id, row.image) == ("train-u7", "laion/00000/x-000000000.png")
-    assert row.own == ("a dog on a sofa",)
-
-
 def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
     write(
         tmp_path,

@@ -182,14 +182,6 @@ def test_members_that_collide_or_hold_nothing_are_bad_samples(tmp_path: Path) ->
     assert "another sample has the key 'a'" in reasons["train-0/a"]
 
 
-def test_a_shard_that_vanishes_is_one_line(root: Path) -> None:
-    rows = readers.read(settings(root))
-    next(rows)
-    (root / "00001.tar").unlink()
-    with pytest.raises(SourceError, match=r"00001\.tar cannot be read: No such file.*data\.splits"):
-        list(rows)
-
-
 def test_laion_coco_s_tars_are_read_in_place_as_the_page_says(
     root: Path, project: Path, context: Callable[..., Any]
 ) -> None:

@@ -253,23 +253,3 @@ def test_cached_weights_need_no_hub(cut_off: Path) -> None:
     assert hub.cached_file(REPOSITORY, ("pytorch_model.bin",)) is None
     with pytest.raises(SettingsError, match="its tokenizer is not there"):  # but the weights are
         load(ModelSettings("ViT-B-16-SigLIP", "webli"))
-
-
-def test_with_a_hub_the_tokenizer_is_fetched(
-    cut_off: Path, siglip_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def fetch(repository: str, *, allow_patterns: list[str], local_files_only: bool = False) -> str:
-        if local_files_only:
-            raise huggingface_hub.errors.LocalEntryNotFoundError("not there")
-        asked.append((repository, allow_patterns))
-        return str(siglip_tokenizer)
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *a, **k: None)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
-    assert siglips(None)(TEXTS).tolist() == IDS
-    ((repository, patterns),) = asked
-    assert repository == REPOSITORY
-    assert {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"} <= {*patterns}
-    assert not any("safetensors" in pattern or "bin" in pattern for pattern in patterns)

@@ -141,20 +141,6 @@ def test_the_same_settings_write_the_same_bytes(
     assert hashes(tmp_path) == hashes(written[0])
 
 
-def test_a_world_of_ones_own(tmp_path: Path) -> None:
-    world = WorldSettings(
-        ("bottle", "diamond", "mushroom", "ring"), ("red", "cyan", "pink", "blue")
-    )
-    few = {"train": 8, "val": 2, "test": 2, "items": 2, "images": 8, "classified": 2}
-    write(SceneSettings(**few, world=world), tmp_path)
-    for split in ("train", "val", "test"):
-        for scene in records(tmp_path, split):
-            assert {t.kind for t in scene.things} <= set(world.things)
-            assert {t.colour for t in scene.things} <= set(world.colours)
-    things = json.loads((tmp_path / "benchmarks/val/zero_shot/things.json").read_text())
-    assert things["classes"] == list(world.things)
-
-
 def test_captions_are_long_where_the_settings_say_so(tmp_path: Path) -> None:
     """Of the same scenes and with the same first sentences; benchmarks keep their texts."""
     short, long = (tmp_path / name for name in ("short", "long"))

@@ -67,27 +67,6 @@ def facts(*rows: Caption, images: tuple[DecodedImage, ...] = (A,)) -> list[Fact]
     return list(facts_of(captions, words, measured, ["train", "test"]))
 
 
-def test_a_row_in_numbers() -> None:
-    assert facts(ROW) == [
-        Fact(
-            row=0,
-            sample_id="train-1",
-            image="a.jpg",
-            split="train",
-            image_hash="hash-a",
-            decode_error=None,
-            width=40,
-            height=30,
-            sentences=2,
-            least_words=2,
-            most_words=4,
-            repeats_id=False,
-            repeats_pair=False,
-            leaks=False,
-        )
-    ]
-
-
 def test_the_first_of_repeated_ids_is_clean() -> None:
     other = replace(ROW, sentences=("A cat.",))
     assert [fact.repeats_id for fact in facts(ROW, other, ROW)] == [False, True, True]

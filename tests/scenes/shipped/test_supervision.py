@@ -15,26 +15,6 @@ def test_boxes_of_a_squashed_image(wide: Scene) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("shape", "part", "expected"),
-    [
-        ("wide", 0, (0.25, 0.25, 0.25, 24 / 144)),
-        ("wide", 1, (0.25, 0.75, 0.25, 24 / 144)),
-        ("tall", 0, (48 / 288, 72 / 192, 48 / 288, 0.25)),
-        ("tall", 1, (0.5 + 48 / 288, 72 / 192, 48 / 288, 0.25)),
-    ],
-)
-def test_boxes_of_half_a_composite(
-    request: pytest.FixtureRequest,
-    shape: str,
-    part: int,
-    expected: tuple[float, float, float, float],
-) -> None:
-    """Wide scenes above each other, tall ones side by side."""
-    box = boxes(request.getfixturevalue(shape), part)[0]
-    assert (box.x, box.y, box.width, box.height) == pytest.approx(expected)
-
-
 def test_truth_by_hand(world: World, wide: Scene) -> None:
     """Two images; the second is the lower half of a composite alone."""
     told = truth([boxes(wide), boxes(wide, 1)[:1]], world, grid=4)
