@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_used_is_one_line(conf, kind, text, problem):
     assert message.startswith(f"{file}: {problem}") and "\n" not in message
 
 
-@pytest.mark.parametrize("kind", ["parameters", "catalog", "globals"])
+@pytest.mark.parametrize("kind", ["parameters", "catalog"])
 def test_what_names_nothing_is_one_line(project_conf, kind):
     (project_conf / "mine").mkdir()
     (project_conf / "mine" / f"{kind}.yml").write_text('foils: {seed: "${nothing:1}"}')
@@ -200,7 +200,7 @@ def test_an_error_of_a_named_variant_names_it(configured, refused, owner, values
     assert configured(variants=variants)["training"]["epochs"] == 12
 
 
-@pytest.mark.parametrize("name", ["parameters.yaml", "parameters.json", "deeper/parameters_x.yml"])
+@pytest.mark.parametrize("name", ["parameters.json", "deeper/parameters_x.yml"])
 def test_files_of_every_name_that_kedro_reads_are_checked(project_conf, refused, name):
     write(project_conf, name, {"sede": 1})
     (line,) = refused("smoke")
