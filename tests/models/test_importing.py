@@ -110,7 +110,7 @@ def test_a_killed_import_leaves_nothing_that_loads(
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert len(list(folder.parent.rglob("*"))) > 2 and not folder.exists()
+    assert not folder.exists()
     import_model(ImportRequest("Tiny-16", str(file), quick_gelu=False), folder)
     assert [each.name for each in folder.parent.iterdir()] == ["model"], "leftovers are removed"
 
