@@ -46,6 +46,9 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE
 
+SLICE_ITEMS = 50
+"""The least number of scored items of a metric within a slice."""
+
 log = logging.getLogger(__name__)
 
 
@@ -300,14 +303,14 @@ def compare_run(
         slices: slices of the items.
         known: hashes that identify the training rows.
         dataset: name of the data, for the record.
-        settings: least number of items of a slice, processes.
+        settings: number of processes.
         benchmarks: benchmarks that were requested, for the record.
     """
     names = {role: model.name for role, model in scored.models.items()}
     pairs, labels = run_pairs(names), titles(subtasks)
     rows, sliced = as_one_family(
         compare([scored.rows], names, pairs, scored.chance, labels),
-        compare_slices([scored.rows], names, pairs, slices, settings.slice_items, labels),
+        compare_slices([scored.rows], names, pairs, slices, SLICE_ITEMS, labels),
     )
     return Comparison(
         dataset=dataset,

@@ -36,8 +36,6 @@ class EvaluationSettings:
     first right text. `binding` says whether its attribute-object pairs are in the training
     captions, which are all parsed for this. `source` is the source of the image's row
     (`data.sources`), for foils and retrieval."""
-    slice_items: PositiveInt = 50
-    """Least number of scored items of a metric within a slice."""
     gallery: NonNegativeInt = 24
     """Number of items of each kind in the report: items that are right, or wrong, only after
     fine-tuning."""
