@@ -208,27 +208,6 @@ def relations() -> str:
     return seeds_table("seeds_relations_scenes_fp32", "SPARCL", RELATIONS)
 
 
-def relation_shares() -> str:
-    """What recipes gain over the base by the share of their weights, and what the gate says."""
-    files = {
-        "0.5": "seeds_relations_scenes_fp32",
-        "0.6": "seeds_relations_scenes_share_06_fp32",
-        "0.55, 558 steps": "seeds_relations_scenes_558_fp32",
-        "0.55, 6,000 scenes": "seeds_relations_scenes_6000_fp32",
-    }
-    names = {key: RELATIONS[key] for key in (RELATION, ITT, COLOURS)}
-    names["retrieval/i2t_r5/raw"] = "R@5 image to text"
-    lines = [
-        [name, *(value_of(rows_of(file)[key]["vs_base"]) for file in files.values())]
-        for key, name in names.items()
-    ]
-    passed = [
-        sum(all(check["passed"] for check in checks) for checks in stored(file)["gate"])
-        for file in files.values()
-    ]
-    return table(files, [*lines, ["seeds that pass the gate", *map(str, passed)]])
-
-
 def methods() -> str:
     """All methods against the base, those that gain most in ITT first."""
     found = stored("methods")
@@ -352,7 +331,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     writer.__name__: writer
     for writer in (
         *(readme, clic, components, counterfactuals, methods, methods_wise_ft),
-        *(hard_negatives, relation_search, relations, relation_shares, concepts),
+        *(hard_negatives, relation_search, relations, concepts),
         *(departures, photos, house),
     )
 }

@@ -49,11 +49,8 @@ has every point | {outage} | `benchmarks/faults/outage.py`, `tests/pipelines/tes
 copy of a table above 64 MiB is not checked | 3,100 flips, none read as other data: \
 [bit_flips.md](../../benchmarks/results/bit_flips.md) | `benchmarks/faults/bit_flips.py` |
 | a full disk | one line with the file; the same command resumes | | `tests/core/test_storage.py` |
-| two first runs in a fresh folder | both succeed | | `tests/registry/test_tracking.py` (slow) |
 | weights, moments or scale that are not finite at a saving step | nothing is saved; the command \
 resumes from the previous state | | `tests/training/test_loop.py` |
-| batches without negatives, without phrases, of one row, of equal captions; zero embeddings; a \
-scale at its bounds | a finite loss and gradient | every method | `tests/training/test_methods.py` |
 | a folder of a model, spaCy, tokenizer or diffusers that names code | refused by file and key; no \
 code runs | | `tests/models/test_foreign.py` |
 | an import of another program's model is killed, or gives other embeddings than its source | \
@@ -62,7 +59,6 @@ nothing that loads remains; the same command starts again | | `tests/models/test
 `compo-pipeline try` or `serve` | | `tests/registry/test_verification.py` |
 | edited or missing scores in the evidence; overlaps that count nothing or occur twice | refused \
 by item or subtask, even if all digests fit | | `tests/registry/test_evidence.py` |
-| flipped bits in an exported checkpoint | refused by file | | `tests/models/test_export.py` |
 | weights that inflate to gigabytes; a configuration with thousands of levels or an unresolved \
 `${{...}}` | one line with the file, before it is read | \
 | `tests/models/test_checkpoints.py`, `tests/core/test_keys.py` |

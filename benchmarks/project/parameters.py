@@ -46,7 +46,8 @@ def pages() -> dict[str, str]:
         else:
             method = method_type(section).__doc__ if section in METHODS else None
             meaning = _escape_html(method.splitlines()[0] if method else entry.meaning)
-            index.append(f"| [{section}]({section}.md) | {meaning} |")
+            holds = meaning.removeprefix("Settings of ").removeprefix("the ")
+            index.append(f"| [{section}]({section}.md) | {holds[:1].upper()}{holds[1:]} |")
             sections[section] = [f"# {section}", "", meaning, *_TABLE]
     written = {f"{section}.md": lines for section, lines in sections.items()}
     return {

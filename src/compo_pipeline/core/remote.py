@@ -65,7 +65,7 @@ class RemoteError(PlainError):
 
 @settings
 class RemoteSettings:
-    """Settings of object storage (YAML key `remote`)."""
+    """Settings of object storage: the local cache and its size."""
 
     cache: Path = Path("data/remote")
     """Local folder for copies of the objects that are read."""

@@ -56,7 +56,7 @@ SlicePattern = Annotated[str, Field(pattern="^(attribute|object|relation|length)
 
 @settings
 class SigningSettings:
-    """Settings of signing (YAML key `registration.signing`): PEM files of an elliptic-curve key."""
+    """Settings of signing (`registration.signing`): PEM files of an elliptic-curve key."""
 
     public_key: Path | None = None
     """Public key that verifies versions. With it, unsigned versions are neither promoted nor
@@ -81,7 +81,7 @@ models that caption, edit or generate."""
 
 @settings
 class RegistrationSettings:
-    """Settings of the registration of a trained model (YAML key `registration`)."""
+    """Settings of the registration of a model: name, alias, licences and signing."""
 
     name: Name = "compo-clip"
     """Name of the registered model."""
@@ -146,7 +146,7 @@ class Contamination:
 
 @settings
 class Gate:
-    """Settings of the promotion gate (YAML key `promotion.gate`)."""
+    """Settings of the promotion gate: its rules and limits."""
 
     version: int
     """Number of your own for this set of rules."""
@@ -162,7 +162,7 @@ class Gate:
 
 @settings
 class PromotionSettings:
-    """Settings of promotion and rollback (YAML key `promotion`)."""
+    """Settings of promotion: the gate, waived roles, rollback and dry runs."""
 
     gate: Gate
     """Rules that a challenger must pass."""

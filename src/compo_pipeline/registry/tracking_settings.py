@@ -7,7 +7,7 @@ from compo_pipeline.core.settings import Title, settings
 
 @settings
 class TrackingSettings:
-    """Settings of MLflow's store (YAML key `tracking`)."""
+    """Settings of MLflow's store: its address and the experiment."""
 
     uri: str | None = None
     """MLflow server or database. Null is a sqlite file in mlruns/ of the project."""

@@ -59,7 +59,7 @@ class RequestLogSettings:
 
 @settings
 class ServingSettings:
-    """Settings of the HTTP server (`serving`): device, limits, batches, cache and log."""
+    """Settings of the HTTP server: device, limits, batches, cache and log."""
 
     device: str = "auto"
     """Device of the model: auto (CUDA if there is a GPU, else the CPU), cpu, cuda, cuda:<n> or

@@ -93,7 +93,7 @@ class TrialSettings:
 
 @settings
 class TuningSettings:
-    """Settings of hyperparameter tuning (YAML key `tuning`)."""
+    """Settings of hyperparameter tuning: study, objective, trials and confirmation."""
 
     study: StudySettings
     """Name, database, number of trials and workers."""

@@ -30,7 +30,7 @@ class SentenceSettings:
 
 @settings
 class IngestSettings:
-    """Settings of ingest (`ingest`): cleaning of captions and measurement of images."""
+    """Settings of ingest: cleaning of captions and measurement of images."""
 
     sentences: SentenceSettings = field(default_factory=SentenceSettings)
     """Rules for the sentences of a caption."""

@@ -16,7 +16,7 @@ ALPHA = 0.05
 
 @settings
 class MonitoringSettings:
-    """Settings of monitoring (YAML key `monitoring`)."""
+    """Settings of monitoring: version, time window and distances."""
 
     alias: Alias = CHAMPION
     """Alias of the version of `registration.name` whose requests are compared with its reference
