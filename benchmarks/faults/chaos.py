@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 IMPORTED = (
     *("kedro.framework.cli.cli", "mlflow.pyfunc", "open_clip", "optuna", "pandas", "spacy"),
     *("great_expectations", "matplotlib.pyplot", "pyarrow.parquet", "transformers"),
-    *("compo_pipeline.training.run", "compo_pipeline.tuning.trial"),
+    *("compo_pipeline.training.loop", "compo_pipeline.tuning.trial"),
 )
 COMPARED = {".parquet", ".safetensors", ".csv", ".json", ".jpg", ".png", ".onnx"}
 # States, pages with a date, records of a study, whose trials end in another order, and the last

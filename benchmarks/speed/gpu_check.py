@@ -156,9 +156,9 @@ def batches_of(
         None,
         counterfactual_images=data.counterfactual_images,
     )
-    inputs = data.captions, views, method, reader
-    made = Batches(*inputs, batch_size=batch, epochs=2, seed=0, max_steps=2)
-    return [moved(made[number].batch, device) for number in range(len(made))]
+    recipe = TrainingSettings(2, batch, OPTIMIZER, max_steps=2)
+    made = Batches(data.captions, views, method, reader, recipe, 0)
+    return [moved(made[number][0].batch, device) for number in range(len(made))]
 
 
 def counted(step: Step) -> int:

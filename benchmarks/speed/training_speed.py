@@ -65,7 +65,7 @@ from compo_pipeline.training.encoder import ModelEncoder, pad_rows
 from compo_pipeline.training.features import Features, embed
 from compo_pipeline.training.optimisation import adamw, freeze
 from compo_pipeline.training.preprocessing import ModelPreprocessor
-from compo_pipeline.training.settings import OptimizerSettings
+from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 from compo_scenes.captions import sentences
 from compo_scenes.counterfactuals import edit
 from compo_scenes.render import image
@@ -74,6 +74,7 @@ from compo_scenes.world import Scene, World
 RESULTS = Path(__file__).parents[1] / "results"
 ROWS, BATCH, SEED = 512, 64, 0
 COMPUTE = Compute(torch.device("cpu"), "fp32")
+OPTIMIZER = OptimizerSettings(1e-4, 1e-4, 1e-4)
 FROZEN = ("token_embedding",)
 METHODS: dict[str, Method] = {
     "clic": Clic(ClicViews(), ClicObjective(trains=("text",))),
@@ -187,7 +188,7 @@ class Way:
             scale=self.method.trains_scale,
             frozen=FROZEN,
         )
-        optimizer = adamw(self.encoder.model, OptimizerSettings(1e-4, 1e-4, 1e-4))
+        optimizer = adamw(self.encoder.model, OPTIMIZER)
         for parameter in graph:  # gradients that no step uses
             parameter.requires_grad_(True)
         return optimizer
@@ -198,7 +199,7 @@ class Way:
         with ExitStack() as stack:
             if not self.trimmed:
                 stack.enter_context(full_context())
-            terms = self.method.loss(self.encoder, self.batches[number].batch)
+            terms = self.method.loss(self.encoder, self.batches[number][0].batch)
             total = torch.stack([weight * value for value, weight in terms.values()]).sum()
             self.encoder.model.zero_grad(set_to_none=True)
             total.backward()  # type: ignore[no-untyped-call]
@@ -267,13 +268,8 @@ def ways(method: Method, data: Data, views: Path, steps: int) -> tuple[dict[str,
             kept.rows if kept else None,
             counterfactual_images=data.counterfactual_images,
         )
-        return Batches(
-            *(data.captions, views, method, reader),
-            batch_size=BATCH,
-            epochs=steps,
-            seed=SEED,
-            max_steps=steps,
-        )
+        recipe = TrainingSettings(steps, BATCH, OPTIMIZER, max_steps=steps)
+        return Batches(data.captions, views, method, reader, recipe, SEED)
 
     plain = batches(None)
     images, started = plain.images(), time.process_time()

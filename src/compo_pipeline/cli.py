@@ -284,7 +284,7 @@ def train_(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     from compo_pipeline.core.settings import plain
     from compo_pipeline.methods.registry import build
     from compo_pipeline.training.launch import train_together
-    from compo_pipeline.training.run import jobs_of
+    from compo_pipeline.training.loop import jobs_of
 
     if "LOCAL_WORLD_SIZE" not in os.environ:
         raise click.UsageError("run it by torchrun: torchrun ... --no-python compo-pipeline train")
@@ -321,7 +321,7 @@ def train_(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     help="Whether a file that does not say so was trained with QuickGELU.",
 )
 @click.option("--context-length", type=click.IntRange(1), help="Token ids of a text.")
-@click.option("--tokenizer", help="Folder of a Hugging Face tokenizer, or its tokenizer.json.")
+@click.option("--tokenizer", help="Folder of a Hugging Face tokenizer.")
 @click.option("--seed", type=click.IntRange(0), help="Random weights, instead of --weights.")
 @click.pass_obj
 def import_model(project: ProjectMetadata, /, source: str, folder: Path, **options: Any) -> None:

@@ -10,10 +10,10 @@ from torch import Tensor
 from compo_pipeline.losses import margin, sextuple
 from compo_pipeline.losses.margin import Margins
 from compo_pipeline.losses.negclip import negclip
+from compo_pipeline.methods.clip import control_of
 from compo_pipeline.methods.counterfactual_pairs import PairsBatch
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective, SparclWeights
 from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
-from compo_pipeline.training.run import control_of
 
 SCALE, BIAS = torch.tensor(20.0), torch.tensor(-9.0)
 

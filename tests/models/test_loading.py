@@ -337,12 +337,10 @@ def test_a_repository_without_safetensors_is_told_what_to_do(
     [
         (ModelSettings(), False),
         (ModelSettings(pretrained="openai"), False),
-        (ModelSettings(name="ViT-B-32"), False),
-        (ModelSettings(name="ViT-B-32", pretrained="weights/model.safetensors"), False),
         (ModelSettings(name="ViT-B-32-quickgelu", pretrained="openai"), True),
         (ModelSettings(name="ViT-B-16-SigLIP", pretrained="weights/siglip.safetensors"), True),
         (ModelSettings(name="ViT-B-16-SigLIP", pretrained="webli"), True),
-        (ModelSettings(name="no-such-model"), False),
+        (ModelSettings(name="local-dir:models/own"), False),
         (ModelSettings(name="hf-hub:someone/model"), True),
     ],
 )

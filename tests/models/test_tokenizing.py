@@ -15,7 +15,7 @@ import pytest
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import hub
-from compo_pipeline.models.importing import tokenizer_files, with_tokenizer
+from compo_pipeline.models.importing import with_tokenizer
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.sources import ModelSource
@@ -43,18 +43,11 @@ def siglips(folder: Path | None) -> Tokenize:
     return tokenizer(plan(folder), SIGLIP)
 
 
-def configured(files: Path, text_cfg: dict[str, Any], scratch: Path, **record: Any) -> Tokenize:
-    """The tokenizer that an import takes from a folder or a file."""
-    parts = ModelSource("tiny", None, {"text_cfg": {**text_cfg}}, {}, None, record)
-    source = tokenizer_files(str(files))
-    assert source is not None
-    parts = with_tokenizer(parts, source, scratch)
+def configured(folder: Path, text_cfg: dict[str, Any]) -> Tokenize:
+    """The tokenizer that an import takes from a folder."""
+    parts = ModelSource("tiny", None, {"text_cfg": {**text_cfg}}, {}, None, {})
+    parts = with_tokenizer(parts, folder)
     return tokenizer(parts, parts.model_cfg["text_cfg"])
-
-
-@pytest.fixture
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("scratch")
 
 
 @pytest.fixture
@@ -85,33 +78,26 @@ def keep(cache: Path, files: Path | None = None) -> None:
         shutil.copytree(files, snapshot, dirs_exist_ok=True)
 
 
-@pytest.mark.parametrize("within", ["", "tokenizer.json"])
 @pytest.mark.parametrize("relative", [False, True])
-def test_local_files_by_folder_or_by_name(
-    siglip_tokenizer: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    cut_off: Path,
-    scratch: Path,
-    within: str,
-    relative: bool,
+def test_a_local_folder(
+    siglip_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, cut_off: Path, relative: bool
 ) -> None:
     """Cleaned as open_clip says, cut and filled up to the model's length."""
     monkeypatch.chdir(siglip_tokenizer.parent)
     folder = Path(siglip_tokenizer.name) if relative else siglip_tokenizer
-    tokenize = configured(folder / within, SIGLIP, scratch)
+    tokenize = configured(folder, SIGLIP)
     assert tokenize(TEXTS).tolist() == IDS
     assert tokenize(["red " * 20]).tolist() == [[6] * 7 + [1]], "</s> stays where a text is cut"
 
 
-def test_a_file_alone_is_filled_up_as_siglip_was_trained(
-    siglip_tokenizer: Path, tmp_path: Path, scratch: Path
+def test_a_tokenizer_that_names_no_padding_is_refused(
+    siglip_tokenizer: Path, tmp_path: Path
 ) -> None:
-    """By </s>, though there is a <pad>; of another model nobody knows."""
-    alone = Path(shutil.copy(siglip_tokenizer / "tokenizer.json", tmp_path / "own.json"))
-    assert configured(alone, SIGLIP, scratch)(TEXTS).tolist() == IDS
-    other = {**SIGLIP, "hf_tokenizer_name": "someone/else"}
+    shutil.copy(siglip_tokenizer / "tokenizer.json", tmp_path)
+    described = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(described))
     with pytest.raises(SettingsError, match="does not say which token fills texts up"):
-        configured(alone, other, scratch)
+        configured(tmp_path, SIGLIP)
 
 
 def test_open_clips_own_arguments_hold_for_local_files(tmp_path: Path) -> None:
@@ -196,8 +182,8 @@ def test_missing_files_are_named_with_the_command(tmp_path: Path, vocabulary: st
 
 
 def test_a_path_that_leads_nowhere_is_no_repository(cut_off: Path) -> None:
-    with pytest.raises(SettingsError, match=r"there is no tokenizers/siglip \(seen from /"):
-        tokenizer_files("tokenizers/siglip")
+    with pytest.raises(SettingsError, match=r"no folder tokenizers/siglip \(seen from /"):
+        configured(Path("tokenizers/siglip"), SIGLIP)
 
 
 @pytest.mark.parametrize("offline", [False, True])

@@ -40,7 +40,7 @@ from compo_pipeline.pipelines.training.nodes import (
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.tracking_settings import TrackingSettings
-from compo_pipeline.training.fingerprint import FingerprintError
+from compo_pipeline.training.checkpoint import FingerprintError
 from compo_pipeline.training.settings import TrainingSettings
 
 Node = Callable[..., tuple[Path, Path, dict[str, Any], pd.DataFrame]]

@@ -11,7 +11,7 @@ from PIL import Image
 from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Method, ViewContext
-from compo_pipeline.methods.mixture import Mixture
+from compo_pipeline.methods.mixture import ALL_ROWS, Mixture
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
@@ -41,7 +41,7 @@ class World:
     ) -> Path:
         """Views of a method in a folder."""
         context = ViewContext(self.parses, "hand", 0, 0)
-        write(method, self.captions, context, epochs, folder, mixture=mixture)
+        write(method, self.captions, context, epochs, folder, mixture=mixture or ALL_ROWS)
         return folder
 
     def of_two_sources(self) -> "World":

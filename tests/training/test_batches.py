@@ -25,7 +25,11 @@ from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training.batches import Batches, deal
 from compo_pipeline.training.preprocessing import ModelPreprocessor
-from compo_pipeline.training.settings import CurriculumSettings
+from compo_pipeline.training.settings import (
+    CurriculumSettings,
+    OptimizerSettings,
+    TrainingSettings,
+)
 
 CLIC = Clic(ClicViews(), ClicObjective())
 IMAGES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=40)
@@ -85,10 +89,12 @@ def test_deal_repeats_no_image_that_it_need_not(images: list[str], size: int, se
 
 
 def make(world: Any, views: Path, tiny: LoadedModel, **changes: Any) -> Batches:
-    options = {"batch_size": 4, "epochs": 3, "seed": 0, **changes}
+    options = {"batch_size": 4, "epochs": 3, **changes}
     method = options.pop("method", Clip(NoViewSettings(), ClipObjective()))
     captions = options.pop("captions", world.captions)
-    return Batches(captions, views, method, ModelPreprocessor(tiny, world.root), **options)
+    reader, seed = ModelPreprocessor(tiny, world.root), options.pop("seed", 0)
+    recipe = TrainingSettings(optimizer=OptimizerSettings(1, 1, 1), **options)
+    return Batches(captions, views, method, reader, recipe, seed)
 
 
 def test_every_epoch_sees_every_row_once(world: Any, views: Path, tiny: LoadedModel) -> None:
@@ -161,8 +167,8 @@ def test_workers_load_the_steps_of_several_sources_in_one_order(
     batches = make(world, views, tiny, method=CLIC, epochs=2)
     loaded = list(DataLoader(batches, batch_size=None, num_workers=2))
     assert len(loaded) == 6
-    for step, collated in enumerate(loaded):
-        expected = batches[step]
+    for step, (collated,) in enumerate(loaded):
+        (expected,) = batches[step]
         assert collated.counts == expected.counts
         for own, other in zip(collated.batch, expected.batch, strict=True):
             assert torch.equal(own, other)
@@ -219,7 +225,7 @@ def test_what_a_batch_reports(world: Any, views: Path, tiny: LoadedModel) -> Non
     long = "a very long tale of " * 20
     twins[0] = replace(twins[0], sentences=(long, *twins[0].sentences[1:]))
     batches = make(world, views, tiny, captions=twins)
-    counts = [batches[step].counts for step in range(3)]
+    counts = [batches[step][0].counts for step in range(3)]
     assert counts[0]["rows beside another of their image"] == 9
     assert "rows beside another of their image" not in counts[1]
     assert sum(count["truncated texts"] for count in counts) == 1

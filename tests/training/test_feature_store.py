@@ -16,7 +16,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import features
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Job, train
+from compo_pipeline.training.loop import Job, train
 
 CLIP = Clip(NoViewSettings(), ClipObjective())
 

@@ -11,13 +11,9 @@ import torch
 from compo_pipeline.core.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews, ClicWeights
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.training import checkpoint, fingerprint
-from compo_pipeline.training.fingerprint import (
-    FingerprintError,
-    fingerprint_of,
-    read_matching_progress,
-)
-from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training import checkpoint, inputs
+from compo_pipeline.training.checkpoint import FingerprintError, read_matching_progress
+from compo_pipeline.training.inputs import TrainingInputs, fingerprint_of
 
 CLIC = Clic(ClicViews(), ClicObjective())
 
@@ -114,7 +110,7 @@ def test_the_file_of_a_method_and_the_version_of_training_count(
     monkeypatch.syspath_prepend(tmp_path)
     for text in ("class Own: pass", "class Own: pass  # changed"):
         file.write_text(text)
-        found.append(fingerprint.code_version(importlib.import_module("own_method").Own))
-    monkeypatch.setattr(fingerprint, "TRAINING", fingerprint.TRAINING + 1)
-    found.append(fingerprint.code_version(importlib.import_module("own_method").Own))
+        found.append(inputs.code_version(importlib.import_module("own_method").Own))
+    monkeypatch.setattr(inputs, "TRAINING", inputs.TRAINING + 1)
+    found.append(inputs.code_version(importlib.import_module("own_method").Own))
     assert len(set(found)) == 3

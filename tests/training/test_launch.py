@@ -27,8 +27,8 @@ from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import checkpoint, launch
 from compo_pipeline.training.checkpoint import Point, TrainingError
-from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Job, jobs_of
+from compo_pipeline.training.inputs import HeldOut, TrainingInputs
+from compo_pipeline.training.loop import Job, jobs_of, train_jobs
 from compo_pipeline.training.settings import (
     DistributedSettings,
     EarlyStoppingSettings,
@@ -36,7 +36,6 @@ from compo_pipeline.training.settings import (
     TrainingSettings,
     ValidationSettings,
 )
-from compo_pipeline.training.validation import HeldOut
 
 CLIC = Clic(ClicViews(), ClicObjective(trains=("image", "text")))
 # Adam would turn the rounding errors of a gradient of zero into whole steps.
@@ -75,7 +74,9 @@ def train(
         if point["step"] == stop:
             raise KeyboardInterrupt
 
-    launch.train(plan, jobs(plan, method, control=control), report)
+    several = plan.settings.distributed.nproc_per_node != 1
+    start = launch.train if several else train_jobs
+    start(plan, jobs(plan, method, control=control), report)
     return points
 
 
@@ -264,7 +265,7 @@ from compo_pipeline.core.records import Caption
 from compo_pipeline.core.table_files import stream_rows
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.launch import train_together
-from compo_pipeline.training.run import Job, jobs_of
+from compo_pipeline.training.loop import Job, jobs_of
 from compo_pipeline.training.settings import TrainingSettings
 from pydantic import TypeAdapter
 captions, views, root, model, recipe, resume = map(Path, sys.argv[1:])

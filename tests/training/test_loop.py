@@ -14,12 +14,14 @@ from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import NoViewSettings, Term
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.features import Features
-from compo_pipeline.training.loop import fit
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.loop import Job, fit
 from compo_pipeline.training.optimisation import AmpOptimizer, freeze, learning_rate
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 
@@ -46,17 +48,17 @@ def run(world: Any, views: Path, recipe: Any, tmp_path: Path) -> Run:
     ) -> Progress:
         settings = recipe(**changes)
         reader = ModelPreprocessor(loaded, world.root, features.rows if features else None)
-        batches = Batches(
-            *(world.captions, views, method, reader),
-            batch_size=settings.batch_size,
-            epochs=settings.epochs,
-            seed=0,
-            max_steps=settings.max_steps,
-        )
+        batches = Batches(world.captions, views, method, reader, settings, 0)
         report = [].append if points is None else points.append
-        compute = Compute(CPU, settings.precision)
-        given = loaded, method, batches, settings, compute, state, mark, report
-        return fit(*given, features=features)
+        model = ModelSettings("given")
+        inputs = TrainingInputs(
+            world.captions, "data", views, world.root, model, settings, 0, state.parent
+        )
+        job = Job(method, state.stem, tmp_path / "checkpoint")
+        with pytest.MonkeyPatch.context() as patch:
+            # The CPU's fp16 only tests use.
+            patch.setattr(TrainingInputs, "compute", Compute(CPU, settings.precision))
+            return fit(inputs, job, loaded, batches, features, mark, report)
 
     return go
 
@@ -190,12 +192,12 @@ def test_the_scale_never_leaves_its_bounds(tiny: LoadedModel, run: Run) -> None:
 
 
 def test_the_loss_is_the_mean_over_groups(
-    tiny: LoadedModel, tiny_clip: Path, run: Run, world: Any, views: Path
+    tiny: LoadedModel, tiny_clip: Path, run: Run, world: Any, views: Path, recipe: Any
 ) -> None:
     method, fresh = Clip(NoViewSettings(), ClipObjective()), load(tiny_clip)
     progress = run(tiny, method, contrast_group=2)
     reader = ModelPreprocessor(fresh, world.root)
-    batches = Batches(world.captions, views, method, reader, batch_size=4, epochs=2, seed=0)
+    batches = Batches(world.captions, views, method, reader, recipe(), 0)
     freeze(fresh.model, method.trains)
     encoder = ModelEncoder(fresh.model, fresh.name, None, False, Compute(CPU, "fp32"))
     rows = batches.examples(0)
@@ -368,7 +370,7 @@ def test_a_run_cut_short_ends_as_one_that_was_not(
 
     resumed = load(tiny_clip)
     progress = run(resumed, log_every=4, precision=precision)
-    assert progress.as_dict() == whole.as_dict()
+    assert progress == whole
     assert changed(weights(tiny), resumed) == set()
     assert len(changed(weights(load(tiny_clip)), resumed)) > 10
 

@@ -94,15 +94,16 @@ def test_a_batch_is_the_same_each_time_and_trains_the_method_s_towers_alone(
     world: Any,
     context: ViewContext,
     tiny: LoadedModel,
+    recipe: Any,
     tmp_path: Path,
 ) -> None:
     write(method, world.captions, context, 1, tmp_path / "views", long_share=0.5)
     loaded = tiny if method.bias is None else give_bias(tiny, method.bias)
     preprocessor = ModelPreprocessor(loaded, world.root)
     inputs = (world.captions, tmp_path / "views", method, preprocessor)
-    batches = Batches(*inputs, batch_size=4, epochs=1, seed=0)
-    batch, counts = batches[0]
-    again = ForkingPickler.loads(ForkingPickler.dumps(batches))[0]  # as a worker process gets it
+    batches = Batches(*inputs, recipe(epochs=1), 0)
+    ((batch, counts),) = batches[0]
+    (again,) = ForkingPickler.loads(ForkingPickler.dumps(batches))[0]  # as a worker process gets it
     assert all(torch.equal(one, other) for one, other in zip(batch, again.batch, strict=True))
     assert counts == again.counts and counts["rows"] == 4
     shown = {image for row in batches.examples(0) for image in method.images(row, 0)}

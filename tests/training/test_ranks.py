@@ -107,7 +107,9 @@ def of_features(batch: Any, model: Any, *, patches: bool) -> tuple[Any, Features
 
 
 @pytest.fixture
-def batches(world: Any, tiny: LoadedModel, tmp_path: Path) -> dict[str, tuple[Method, Any]]:
+def batches(
+    world: Any, tiny: LoadedModel, recipe: Any, tmp_path: Path
+) -> dict[str, tuple[Method, Any]]:
     """A batch of six rows of every method: some have no negative, and one text is long."""
     edits = [
         Counterfactual(
@@ -123,10 +125,9 @@ def batches(world: Any, tiny: LoadedModel, tmp_path: Path) -> dict[str, tuple[Me
     for name, method in every_method().items():
         write(method, world.captions, context, 1, tmp_path / name)
         reader = ModelPreprocessor(tiny, world.root)
-        rows = Batches(
-            *(world.captions, tmp_path / name, method, reader), batch_size=6, epochs=1, seed=0
-        )
-        batch = rows[0].batch
+        settings = recipe(batch_size=6, epochs=1)
+        rows = Batches(world.captions, tmp_path / name, method, reader, settings, 0)
+        batch = rows[0][0].batch
         next(one for one in batch[1:] if one.shape[-1] == len(long)).view(-1, len(long))[0] = long
         found[name] = method, batch
     return found

@@ -23,6 +23,7 @@ from compo_pipeline.core import remote
 from compo_pipeline.core.records import Caption, to_table
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.clip import control_of
 from compo_pipeline.methods.contract import Method, NoViewSettings
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.methods.mixture import Mixture
@@ -30,9 +31,9 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.training import features
-from compo_pipeline.training.fingerprint import FingerprintError, fingerprint_of
-from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Job, control_of, train
+from compo_pipeline.training.checkpoint import FingerprintError
+from compo_pipeline.training.inputs import TrainingInputs, fingerprint_of
+from compo_pipeline.training.loop import Job, train
 from compo_pipeline.training.settings import LowRankSettings, MixtureSettings
 
 CLIC = Clic(ClicViews(), ClicObjective())
@@ -52,7 +53,8 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.core.records import Caption
 from compo_pipeline.core.tables import Table
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Job, control_of, train
+from compo_pipeline.methods.clip import control_of
+from compo_pipeline.training.loop import Job, train
 from compo_pipeline.training.settings import TrainingSettings
 
 told = json.loads(given)

@@ -11,11 +11,12 @@ from safetensors.torch import load_file
 from tests.training.states import steps_done
 
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
+from compo_pipeline.methods.clip import control_of
 from compo_pipeline.methods.contract import Method, NoViewSettings
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Job, control_of, train
+from compo_pipeline.training.loop import Job, train
 from compo_pipeline.training.settings import OptimizerSettings
 
 # A bias that would be seen: SigLIP brings its own, -10.

@@ -13,13 +13,14 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from compo_pipeline.core.records import Counterfactual
+from compo_pipeline.methods.clip import control_of
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Job, control_of, train
+from compo_pipeline.training.loop import Job, train
 from compo_pipeline.training.settings import LowRankSettings
 
 ROLES = ("negative", "positive")

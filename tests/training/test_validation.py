@@ -28,6 +28,7 @@ from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.losses import contrastive
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.clip import control_of
 from compo_pipeline.methods.contract import ImageInput, Method, ViewContext
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.methods.views import by_sample, write
@@ -35,11 +36,10 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.checkpoint import Progress
-from compo_pipeline.training.fingerprint import FingerprintError, fingerprint_of
-from compo_pipeline.training.inputs import HeldOut, TrainingInputs
+from compo_pipeline.training.checkpoint import FingerprintError, Progress
+from compo_pipeline.training.inputs import HeldOut, TrainingInputs, fingerprint_of
+from compo_pipeline.training.loop import Job, train
 from compo_pipeline.training.preprocessing import ModelPreprocessor
-from compo_pipeline.training.run import Job, control_of, train
 from compo_pipeline.training.settings import (
     EarlyStoppingSettings,
     LowRankSettings,
@@ -98,10 +98,10 @@ def changed(plan: TrainingInputs, **changes: Any) -> TrainingInputs:
     return replace(plan, settings=settings, resume=plan.resume / f"{len(repr(settings))}")
 
 
-def trained(plan: TrainingInputs, method: Method = CLIC, **more: Any) -> Trained:
+def trained(plan: TrainingInputs, method: Method = CLIC, steps: int | None = None) -> Trained:
     """The curve and counts, the exported weights, and what the checkpoint records."""
     folder = plan.resume / "out"
-    progress = train(plan, Job(method, method.name, folder), lambda _: None, **more)
+    progress = train(plan, Job(method, method.name, folder, steps), lambda _: None)
     weights = load_file(folder / "open_clip_model.safetensors")
     return progress, weights, read_record(folder)["training"]
 
@@ -181,7 +181,7 @@ def test_every_method_is_validated_resumed_and_exported(
     monkeypatch.undo()
     assert steps_done(plan, method, name) == 3
     again, same_weights, same_record = trained(plan, method)
-    assert again.as_dict() == progress.as_dict() and same_record == record
+    assert again == progress and same_record == record
     assert same(weights, same_weights)
     read = open_clip.create_model(f"local-dir:{plan.resume / 'out'}").state_dict()
     assert all(torch.equal(read[tensor], value) for tensor, value in weights.items())
@@ -215,7 +215,7 @@ def test_best_weights_and_patience_survive_a_kill_anywhere(
         trained(plan)
     monkeypatch.undo()
     again, same_weights, same_record = trained(plan)
-    assert again.as_dict() == progress.as_dict() and same_record == record
+    assert again == progress and same_record == record
     assert same(weights, same_weights)
 
 

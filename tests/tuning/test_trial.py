@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import load
-from compo_pipeline.training.run import Job, train
+from compo_pipeline.training.loop import Job, train
 from compo_pipeline.tuning import trial as trials
 from compo_pipeline.tuning.settings import GuardedFigures, ObjectiveSettings, TrialSettings
 from compo_pipeline.tuning.study import StudyPlan, load_study, work

@@ -96,6 +96,8 @@ class C2lip(Method):
     name: ClassVar[str] = "c2lip"
     objective_type: ClassVar[type] = C2lipObjective
     objective: C2lipObjective
+    annotations = ("phrases",)
+    """Fields of an external table that views can use: phrases."""
 
     @property
     def needs(self) -> Mapping[Need, str]:
@@ -106,11 +108,6 @@ class C2lip(Method):
         if self.objective.phrases == "tokens" and (self.objective.weights.npc or found):
             found["tokens"] = "set c2lip.objective.phrases to text"
         return found
-
-    @property
-    def annotations(self) -> frozenset[str]:
-        """Fields of an external table that views can use: phrases."""
-        return frozenset({"phrases"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """A function from a caption to its view: caption and noun phrases, from parse or table."""

@@ -222,13 +222,13 @@ class Clic(Method):
     sentences: ClassVar[int] = 2  # positives after the second are further sentences
 
     @property
-    def annotations(self) -> frozenset[str]:
+    def annotations(self) -> tuple[str, ...]:  # type: ignore[override]
         """External table's fields that views can use: positives, and negatives if `swap: within`.
 
         Positives are further sentences. A swap across two captions is no text of one.
         """
         within = self.view_settings.swap == "within"
-        return frozenset({"positives", *(["negatives"] if within else [])})
+        return ("positives", "negatives") if within else ("positives",)
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """A function from a caption to its view, or to None if there is no second image for it."""

@@ -23,6 +23,7 @@ from compo_pipeline.methods.contract import (
     Example,
     LossTerms,
     Method,
+    NoViewSettings,
     Objective,
     Preprocessor,
     Sampler,
@@ -113,3 +114,15 @@ class Siglip(Clip):
         images, texts = encoder.images(batch.images), encoder.texts(batch.texts)
         own = contrastive.sigmoid(images, texts, encoder.scale, encoder.bias)
         return {"contrastive": Term(own, 1.0)}
+
+
+def control_of(method: Method) -> Clip:
+    """The control of a method: plain CLIP or SigLIP fine-tuning of the same weights.
+
+    Plain CLIP, or plain SigLIP for a method with a logit_bias. It runs as many steps as the method,
+    over the same rows, at the same batch size and rate; its loss is also what validation measures.
+    """
+    trains = tuple(sorted(method.trains))
+    if method.bias is None:
+        return Clip(NoViewSettings(), ClipObjective(trains, method.trains_scale))
+    return Siglip(NoViewSettings(), SiglipObjective(trains, method.trains_scale, method.bias))

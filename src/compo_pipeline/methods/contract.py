@@ -11,7 +11,14 @@ Shapes: m images, K texts, T tokens, D width of the joint space.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -229,6 +236,13 @@ class Method:
     """How many sentences a caption should have; a method that shows more than there are repeats
     them."""
 
+    annotations: tuple[str, ...] = ()
+    """Names of the external table's fields (`views.from_table`) that the views can use. They are
+    fields of `AnnotationColumns`; a table with anything else is refused before a run."""
+
+    annotated_sentences: ClassVar[int | None] = 1
+    """Number of a row's sentences that are looked up in the external table; None for all."""
+
     def __init__(self, views: Any, objective: Any) -> None:
         self.view_settings, self.objective = views, objective
 
@@ -259,19 +273,6 @@ class Method:
         a run.
         """
         return {}
-
-    @property
-    def annotations(self) -> frozenset[str]:
-        """Names of the external table's fields (`views.from_table`) that the views can use.
-
-        They are fields of `AnnotationColumns`; a table with anything else is refused before a run.
-        """
-        return frozenset()
-
-    @property
-    def annotated_sentences(self) -> int | None:
-        """Number of a row's sentences that are looked up in the external table, or None for all."""
-        return 1
 
     @property
     def uses_patches(self) -> bool:

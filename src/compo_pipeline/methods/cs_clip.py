@@ -90,11 +90,8 @@ class CsClip(TextPairs):
     objective_type: ClassVar[type] = CsClipObjective
     view_settings: CsClipViews
     objective: CsClipObjective
-
-    @property
-    def annotations(self) -> frozenset[str]:
-        """Fields of an external table that views can use: negatives of the whole caption."""
-        return frozenset({"negatives"})
+    annotations = ("negatives",)
+    """Fields of an external table that views can use: negatives of the whole caption."""
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """A function from a caption to its view: caption, and entities or relations, with foils."""

@@ -80,16 +80,9 @@ class DacMil(TextPairs):
     sentences: ClassVar[int] = 2
     view_settings: DacMilViews
     objective: DacMilObjective
-
-    @property
-    def annotations(self) -> frozenset[str]:
-        """Fields of an external table that views can use: negatives of any sentence of a row."""
-        return frozenset({"negatives"})
-
-    @property
-    def annotated_sentences(self) -> int | None:
-        """None: the external table's texts are looked up for all sentences of a row."""
-        return None
+    annotations = ("negatives",)
+    """Fields of an external table that views can use: negatives of any sentence of a row."""
+    annotated_sentences: ClassVar[int | None] = None
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """A function from a caption to its view: caption and drawn sentences, with negatives."""

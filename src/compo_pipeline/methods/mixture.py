@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -68,13 +68,13 @@ class Anchors(NamedTuple):
 class Mixture:
     """Sampling weights of several data sources, and the rows that an epoch takes of each."""
 
-    weights: Mapping[str, float]
-    """Weights by source."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Weights by source. Without any, an epoch takes every row once, from any source."""
 
-    epoch_rows: int | None
+    epoch_rows: int | None = None
     """Rows of an epoch; None: as many as the largest source has."""
 
-    seed: int
+    seed: int = 0
     """Seed of the order of each pass."""
 
     def sources(self, captions: Table[Caption], method: Method) -> dict[str, SourceRows]:
@@ -87,6 +87,8 @@ class Mixture:
         Raises:
             SettingsError: a source has no row that trains, or none in an epoch.
         """
+        if not self.weights:
+            return {"": SourceRows(captions, captions, len(captions))}
         found = {name: captions.having("source", [name]) for name in self.weights}
         if empty := next((name for name, own in found.items() if not own), None):
             others = ", ".join(captions.column("source").unique().to_pylist())
@@ -122,7 +124,7 @@ class Mixture:
         first, last = epoch * share, (epoch + 1) * share
         parts = [
             (number, self._rows_of_pass(source, rows, number, range(first, last)))
-            for number in range(first // rows, -(-last // rows))
+            for number in range(first // max(rows, 1), -(-last // max(rows, 1)))
         ]
         passes = [np.full(len(part), number) for number, part in parts]
         empty = np.empty(0, np.int64)
@@ -141,3 +143,7 @@ class Mixture:
         order = array("q", range(rows))
         rng(self.seed, "pass", source, number).shuffle(order)
         return np.sort(np.frombuffer(order, np.int64)[start:stop])
+
+
+ALL_ROWS = Mixture()
+"""Every row once in an epoch."""

@@ -122,11 +122,8 @@ class TextNegatives(Method):
 
     negatives_setting: ClassVar[str] = "generators"
     view_settings: NegativeViews
-
-    @property
-    def annotations(self) -> frozenset[str]:
-        """Fields of an external table that views can use: negatives, and rows of similar images."""
-        return frozenset({"negatives", "neighbours"})
+    annotations: tuple[str, ...] = ("negatives", "neighbours")
+    """Fields of an external table that views can use: negatives, and rows of similar images."""
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """A function from a caption to its view, with negatives by rules or from an external table.

@@ -79,11 +79,8 @@ class SvlcR(TextNegatives):
     views_type: ClassVar[type] = SvlcRViews
     objective_type: ClassVar[type] = SvlcRObjective
     objective: SvlcRObjective
-
-    @property
-    def annotations(self) -> frozenset[str]:
-        """Fields of an external table that views can use: negatives, positives as paraphrases."""
-        return frozenset({"negatives", "positives"})
+    annotations = ("negatives", "positives")
+    """Fields of an external table that views can use: negatives, positives as paraphrases."""
 
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
         """A caption's first sentence, and a paraphrase by table or rule, or the sentence again."""

@@ -32,7 +32,7 @@ from compo_pipeline.core.tables import Groups, Table
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
-from compo_pipeline.methods.mixture import Anchors, Mixture, SourceRows
+from compo_pipeline.methods.mixture import ALL_ROWS, Anchors, Mixture, SourceRows
 from compo_pipeline.methods.registry import find
 
 VIEWS = 1
@@ -191,7 +191,7 @@ def write(
     fingerprint: str | None = None,
     engine: PrepareSettings = LOCAL,
     long_share: float = 0.0,
-    mixture: Mixture | None = None,
+    mixture: Mixture = ALL_ROWS,
 ) -> None:
     """Write the views of all epochs to a folder, which is replaced as a whole.
 
@@ -214,28 +214,22 @@ def write(
     code = Path(inspect.getfile(type(method)))
     own = files_hash([(f"{VIEWS} {fingerprint or uuid4().hex}", code)])
     table = Table.of(captions, Caption)
-    alone = {"": SourceRows(table, table, len(table))}
-    sources = mixture.sources(table, method) if mixture else alone
+    sources, mixed = mixture.sources(table, method), bool(mixture.weights)
     with resumable(folder.with_name(f".{folder.name}.parts"), own) as place:
         files = [place / f"epoch={epoch:02d}.parquet" for epoch in range(epochs)]
         for epoch, file in enumerate(files):
             if not file.exists():
-                if mixture:
-                    anchors = {
-                        name: mixture.anchors(name, *source.counts, epoch)
-                        for name, source in sources.items()
-                    }
-                else:
-                    anchors = {"": Anchors(np.arange(len(table)), np.full(len(table), epoch))}
-                drawing = _Drawing(
-                    method, sources, anchors, context, long_share, mixture is not None
-                )
+                anchors = {
+                    name: mixture.anchors(name, *source.counts, epoch)
+                    for name, source in sources.items()
+                }
+                drawing = _Drawing(method, sources, anchors, context, long_share, mixed)
                 count = sum(len(rows) for rows, _ in anchors.values())
                 what = f"drawing views of epoch {epoch}"
                 write_rows(file, Parts(what, drawing, count, own, engine), View)
             if epoch == 0:
-                _log_counts(method, captions, file, sources if mixture else {})
-        for name, source in sources.items() if mixture else ():
+                _log_counts(method, captions, file, sources if mixed else {})
+        for name, source in sources.items() if mixed else ():
             _log_source(name, source, epochs)
         with atomic_folder(folder) as new:
             for file in files:

@@ -5,15 +5,12 @@ A model is read by the rules of its program once, and by open_clip's ever after.
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import open_clip
@@ -27,15 +24,11 @@ from compo_pipeline.models.export import write
 from compo_pipeline.models.loading import LoadedModel, build, load
 from compo_pipeline.models.settings import HUB_PREFIX, LOCAL_PREFIX, PublishedLayout, is_file
 from compo_pipeline.models.sources import ModelSource
-from compo_pipeline.models.tokenizing import TOKENIZER_CONFIG, TOKENIZER_FILE
 
 # Options of weights files, which a folder has none of.
 _OF_FILES = ("weights", "layout", "mixed_with", "quick_gelu", "seed")
 # Names of settings in messages of code that loads models for runs, too.
 _OPTIONS = {"model.name": "SOURCE", "model.pretrained": "--weights"}
-# SigLIP's texts are filled up with </s> (big_vision: pad_value=1), though <pad> is a token too.
-_ENDS = {"pad_token": "</s>", "eos_token": "</s>"}
-_OF_SIGLIP = ("timm/ViT-B-16-SigLIP", "timm/ViT-B-16-SigLIP-i18n-256")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +43,7 @@ class ImportRequest:
         mixed_with: a tag or file that the layout mixes the file with, instead of its own.
         quick_gelu: whether a file that does not record it was trained with QuickGELU.
         context_length: token ids of a text; positions beyond are cut off. None is the source's.
-        tokenizer: folder of a Hugging Face tokenizer, or its tokenizer.json; None is the source's.
+        tokenizer: folder of a Hugging Face tokenizer; None is the source's.
         seed: seed of random weights of an architecture, instead of `weights`.
     """
 
@@ -86,18 +79,14 @@ def import_model(request: ImportRequest, folder: Path) -> None:
     Raises:
         SettingsError: the source cannot be converted, or the folder holds something else.
     """
-    with (
-        TemporaryDirectory() as scratch,
-        _renaming_in_errors(_OPTIONS | {scratch: str(request.tokenizer)}),
-    ):
+    with _renaming_in_errors(_OPTIONS):
         conversion = _conversion(request, folder.name)
-        tokenizer = tokenizer_files(request.tokenizer)
         described = _import_record(request, conversion)
         taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
         if taken and not (folder.is_dir() and "imported" in weights.read_record(folder)):
             raise SettingsError(f"FOLDER: {folder} is there and of no import; name a new one")
-        if tokenizer is not None:
-            parts = with_tokenizer(conversion.parts, tokenizer, Path(scratch))
+        if request.tokenizer is not None:
+            parts = with_tokenizer(conversion.parts, Path(request.tokenizer))
             conversion = replace(conversion, parts=parts)
         loaded = _build_model(conversion, request.seed or 0)
         with atomic_folder(folder) as new:
@@ -219,33 +208,13 @@ def _import_record(request: ImportRequest, conversion: _Conversion) -> dict[str,
     }
 
 
-def tokenizer_files(configured: str | None) -> Path | None:
-    """Path of the configured tokenizer: a folder, or a lone tokenizer.json, or None if not set."""
-    if configured is None:
-        return None
-    source = Path(configured)
-    if not source.exists():
-        raise SettingsError(f"--tokenizer: there is no {source} (seen from {Path.cwd()})")
-    described = source.name == TOKENIZER_FILE and (source.parent / TOKENIZER_CONFIG).is_file()
-    return source.parent if described else source
-
-
-def with_tokenizer(parts: ModelSource, source: Path, scratch: Path) -> ModelSource:
-    """The model source with its tokenizer replaced.
-
-    A lone file is first put into a folder.
-    """
+def with_tokenizer(parts: ModelSource, folder: Path) -> ModelSource:
+    """The model source with the tokenizer of a folder."""
+    if not folder.is_dir():
+        raise SettingsError(f"--tokenizer: there is no folder {folder} (seen from {Path.cwd()})")
     text_cfg = parts.model_cfg["text_cfg"]
-    repository = text_cfg.get("hf_tokenizer_name")
-    folder = source
-    if source.is_file():
-        folder = scratch
-        shutil.copy(source, folder / TOKENIZER_FILE)
-        roles = _ENDS if repository in _OF_SIGLIP else {}
-        config = {"tokenizer_class": "PreTrainedTokenizerFast", **roles}
-        (folder / TOKENIZER_CONFIG).write_text(json.dumps(config), encoding="utf-8")
     # An open_clip configuration without this entry means CLIP's own tokenizer.
-    text_cfg["hf_tokenizer_name"] = repository or source.resolve().name
+    text_cfg["hf_tokenizer_name"] = text_cfg.get("hf_tokenizer_name") or folder.resolve().name
     record = {key: value for key, value in parts.record.items() if key != "fingerprint"}
     return replace(parts, folder=folder, record=record)
 

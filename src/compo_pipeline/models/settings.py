@@ -5,9 +5,7 @@ Importing this module loads no torch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -61,26 +59,5 @@ def is_file(pretrained: str) -> bool:
 
 def needs_network(model: ModelSettings) -> bool:
     """Whether a model, its weights or its tokenizer may have to be downloaded."""
-    if model.name.startswith(HUB_PREFIX):
-        return True
-    if model.name in BASES or model.name.startswith((LOCAL_PREFIX, REGISTRY_PREFIX)):
-        return False
-    if model.pretrained is not None and not is_file(model.pretrained):
-        return True
-    return _takes_hub_tokenizer(model.name)
-
-
-def _takes_hub_tokenizer(architecture: str) -> bool:
-    """Whether an open_clip architecture has a tokenizer from the Hugging Face hub.
-
-    Its configuration is read without open_clip, whose import takes seconds and fixes whether the
-    hub may be asked.
-    """
-    package = find_spec("open_clip")
-    if package is None or package.origin is None:
-        return False
-    config = Path(package.origin).parent / "model_configs" / f"{architecture}.json"
-    if not config.is_file():
-        return False
-    text_cfg = json.loads(config.read_text(encoding="utf-8")).get("text_cfg", {})
-    return bool(text_cfg.get("hf_tokenizer_name"))
+    own = model.name in BASES or model.name.startswith((LOCAL_PREFIX, REGISTRY_PREFIX))
+    return not own

@@ -281,13 +281,9 @@ def _wrong_activation_error(name: str, pretrained: str, trained_with: bool) -> S
 
 def _other_activation_name(name: str) -> str | None:
     """Name of the open_clip architecture that differs only in its activation, or None."""
-    model_cfg = open_clip.get_model_config(name)
-    wanted = {**model_cfg, "quick_gelu": not _has_quick_gelu(model_cfg)}
-    for other in open_clip.list_models():
-        config = open_clip.get_model_config(other)
-        if {**config, "quick_gelu": _has_quick_gelu(config)} == wanted:
-            return str(other)
-    return None
+    plain = name.removesuffix("-quickgelu")
+    other = f"{name}-quickgelu" if name == plain else plain
+    return other if other in open_clip.list_models() else None
 
 
 def _has_quick_gelu(config: Mapping[str, Any]) -> bool:

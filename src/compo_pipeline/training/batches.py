@@ -16,9 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import Dataset
 
 from compo_pipeline.core.records import Caption
@@ -28,8 +26,8 @@ from compo_pipeline.core.tables import Table
 from compo_pipeline.methods.contract import Collated, Example, ImageInput, Method
 from compo_pipeline.methods.views import EpochViews, negative_kinds
 from compo_pipeline.training.preprocessing import ModelPreprocessor, Picklable, name_of
-from compo_pipeline.training.ranks import Ranks
-from compo_pipeline.training.settings import CurriculumSettings
+from compo_pipeline.training.ranks import ALONE
+from compo_pipeline.training.settings import TrainingSettings
 
 log = logging.getLogger(__name__)
 
@@ -104,20 +102,22 @@ class _DealtEpoch(NamedTuple):
     captions: NDArray[np.int64]
 
 
-class Batches(Picklable, Dataset[Collated]):
+class Batches(Picklable, Dataset[list[Collated]]):
     """Dataset of the collated batch of every training step of a run.
+
+    It is a list of the groups whose rows are contrasted with each other: of this process's groups,
+    or of one, all rows.
 
     Args:
         captions: the training split.
         views: the views folder.
         method: collates.
         preprocessor: turns images and texts into tensors.
-        batch_size: rows a step; smaller, with a warning, where there are fewer rows.
-        epochs: passes over the rows.
+        recipe: rows per batch and number of steps. If there are fewer rows, batches shrink.
         seed: seed of the order.
-        max_steps: ends the run early.
-        group: divisor of the batch size.
-        curriculum: rows that train first.
+
+    Attributes:
+        ranks: processes, each of which gets whole groups.
 
     Raises:
         ValueError: the run would have no step, or views are of other captions.
@@ -130,25 +130,20 @@ class Batches(Picklable, Dataset[Collated]):
         views: Path,
         method: Method,
         preprocessor: ModelPreprocessor,
-        *,
-        batch_size: int,
-        epochs: int,
+        recipe: TrainingSettings,
         seed: int,
-        max_steps: int | None = None,
-        group: int | None = None,
-        curriculum: CurriculumSettings | None = None,
     ) -> None:
         self.captions = Table.of(captions, Caption)
         self._image_numbers = self.captions.codes("image_id")
         self._sources = self.captions.column("source").unique().to_pylist()
         self.views, self.method, self.seed = EpochViews(views), method, seed
-        self.curriculum = curriculum or CurriculumSettings()
-        self.preprocessor = preprocessor
-        rows = len(self.views.epoch(0))
-        if rows < (group or 2) or epochs < 1:
+        self.curriculum, self.group = recipe.curriculum, recipe.contrast_group
+        self.preprocessor, self.ranks = preprocessor, ALONE
+        rows, batch_size = len(self.views.epoch(0)), recipe.batch_size
+        if rows < (self.group or 2):
             raise ValueError(
-                f"a run of zero steps: {rows} rows with a view, {epochs} epochs; "
-                f"contrast needs {group or 'two'} rows (see quarantine for what was left out)"
+                f"a run of zero steps: {rows} rows with a view; contrast needs "
+                f"{self.group or 'two'} rows (see quarantine for what was left out)"
             )
         shown = pc.unique(pc.list_flatten(self.views.epoch(0).column("sample_ids")))
         unknown = shown.filter(self.captions.places("sample_id", shown) < 0).to_pylist()
@@ -159,14 +154,14 @@ class Batches(Picklable, Dataset[Collated]):
                 "`kedro run --pipelines=counterfactuals,views`"
             )
         if rows < batch_size:
-            whole = rows - rows % (group or 1)
+            whole = rows - rows % (self.group or 1)
             log.warning("Batches shrink to %d: there are no more rows (not %d).", whole, batch_size)
             batch_size = whole
         self.batch_size = batch_size
         self.steps_per_epoch = rows // self.batch_size
-        self.steps = epochs * self.steps_per_epoch
-        if max_steps is not None:
-            self.steps = min(self.steps, max_steps)
+        self.steps = recipe.epochs * self.steps_per_epoch
+        if recipe.max_steps is not None:
+            self.steps = min(self.steps, recipe.max_steps)
 
     @cached_property
     def _cached_epoch(self) -> Callable[[int], _DealtEpoch]:
@@ -211,14 +206,21 @@ class Batches(Picklable, Dataset[Collated]):
             Example(self.captions[dealt.captions[row]], views[row]) for row in dealt.batches[batch]
         ]
 
-    def __getitem__(self, step: int) -> Collated:
-        self.preprocessor.set_step(self.seed, step)
-        collated = self.method.collate(self.examples(step), step, self.preprocessor)
-        return Collated(collated.batch, {**collated.counts, **self.counts(step)})
+    def __getitem__(self, step: int) -> list[Collated]:
+        rows, reader = self.examples(step), self.preprocessor
+        reader.set_step(self.seed, step)
+        size = self.group or len(rows)
+        groups = [rows[start : start + size] for start in range(0, len(rows), size)]
+        own = groups[self.ranks.share(len(groups))] if self.group else groups
+        (batch, counts), *others = [self.method.collate(group, step, reader) for group in own]
+        counts = {**counts, **reader.take_cut()}
+        if self.ranks.first or not self.group:
+            counts |= self.counts(step)
+        return [Collated(batch, counts), *others]
 
     def counts(self, step: int) -> dict[str, int]:
-        """Counts to log of a collated step: cut texts, repeated images, and rows of each source."""
-        counts = self.preprocessor.take_cut()
+        """Counts to log of a whole step: repeated images, and rows of each source."""
+        counts = {}
         if step % self.steps_per_epoch == 0:
             repeated = self._cached_epoch(step // self.steps_per_epoch).repeated
             counts["rows beside another of their image"] = repeated
@@ -239,52 +241,3 @@ class Batches(Picklable, Dataset[Collated]):
             for image in self.method.images(example, step)
         )
         return {name_of(image): image for image in chain(shown, further)}
-
-
-class Groups(Dataset[Collated]):
-    """Dataset of a run's batches, cut into the groups whose rows are contrasted with each other.
-
-    `Collated.batch` lists the groups of this process.
-
-    Args:
-        batches: batches whose size is a multiple of `size` rows.
-        size: rows of a group.
-        ranks: processes, each of which gets whole groups.
-    """
-
-    def __init__(self, batches: Batches, size: int, ranks: Ranks) -> None:
-        self.batches, self.size, self.ranks = batches, size, ranks
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, step: int) -> Collated:
-        rows, reader = self.batches.examples(step), self.batches.preprocessor
-        reader.set_step(self.batches.seed, step)
-        groups = [rows[start : start + self.size] for start in range(0, len(rows), self.size)]
-        own = range(len(groups))[self.ranks.share(len(groups))]
-        collated = [
-            self.batches.method.collate(
-                examples, step, reader if place in own else _TextPreprocessor(reader)
-            )
-            for place, examples in enumerate(groups)
-        ]
-        counts: Counter[str] = Counter()
-        for one in collated:
-            counts.update(one.counts)
-        batches = [collated[place].batch for place in own]
-        return Collated(batches, {**counts, **self.batches.counts(step)})
-
-
-class _TextPreprocessor:
-    """A preprocessor that skips images, for groups that are only counted.
-
-    Other processes train on these groups.
-    """
-
-    def __init__(self, preprocessor: ModelPreprocessor) -> None:
-        self.tokens, self.spans = preprocessor.tokens, preprocessor.spans
-
-    def images(self, images: Sequence[ImageInput]) -> Tensor:
-        """An empty tensor in place of the images."""
-        return torch.empty(0)

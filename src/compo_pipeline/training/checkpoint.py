@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from compo_pipeline.core.files import DamagedFileError, atomic_file
-from compo_pipeline.core.settings import PlainError
+from compo_pipeline.core.settings import PlainError, leaves
 from compo_pipeline.core.stores import read_tensors, write_tensors
 
 _BEST = "best/"
 _NAMED = 3  # tensors that an error names
+# What `auto` may be on this machine and not on the one where a state was begun.
+_RESOLVED = ("training.device", "training.precision")
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +38,11 @@ class TrainingError(PlainError, RuntimeError):
     """Error that training cannot continue.
 
     The last saved state stays valid.
-
-    `problem` is the message without its advice.
     """
 
-    def __init__(self, problem: str, advice: str = "") -> None:
-        super().__init__(problem + advice)
-        self.problem = problem
+
+class FingerprintError(PlainError, RuntimeError):
+    """Error that the state on disk belongs to another configuration."""
 
 
 @dataclass
@@ -81,19 +82,12 @@ class Progress:
         self.curve.append({"step": self.step, **others, **means})
         return self.curve[-1]
 
-    def as_dict(self) -> dict[str, Any]:
-        """The progress as JSON-ready values.
-
-        Sums of an unfinished window are included, so that curves resume exactly.
-        """
-        return {
-            name: dict(value) if isinstance(value, Counter) else value
-            for name, value in vars(self).items()
-        }
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
-        """The progress from a dictionary that `as_dict` returned."""
+        """The progress from its fields as JSON holds them.
+
+        Sums of an unfinished window are among them, so that curves resume exactly.
+        """
         counters = {name: Counter(values[name]) for name in ("counts", "sums", "times")}
         return cls(**{**values, "curve": list(values["curve"]), **counters})
 
@@ -134,8 +128,8 @@ def save(
     if wrong := _non_finite(tensors):
         more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
         raise TrainingError(
-            f"the state after {step} steps is not finite ({', '.join(wrong[:_NAMED])}{more})",
-            f"; {resume_hint(path)}. {advice}",
+            f"the state after {step} steps is not finite ({', '.join(wrong[:_NAMED])}{more}); "
+            f"{resume_hint(path)}. {advice}"
         )
     # Copies: safetensors refuses tensors that share memory.
     copies = {
@@ -271,3 +265,65 @@ def _match_memory_layout(optimizer: torch.optim.Optimizer) -> None:
         for name, value in slots.items():
             if value.shape == parameter.shape:
                 slots[name] = torch.empty_like(parameter).copy_(value)
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Both values of each dotted key in which two fingerprints differ."""
+    one, other = dict(leaves(old)), dict(leaves(new))
+    both = {key: (one.get(key), other.get(key)) for key in sorted(one.keys() | other.keys())}
+    return {key: (first, second) for key, (first, second) in both.items() if first != second}
+
+
+def refuse_differing(found: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Raise an error unless all processes of a training have the same fingerprint.
+
+    Args:
+        found: host and fingerprint of each process, by rank.
+
+    Raises:
+        FingerprintError: naming the host, and what differs from the first process's.
+    """
+    (first, expected), *others = found
+    for rank, (host, given) in enumerate(others, 1):
+        if differing := differences(expected, given):
+            shown = ", ".join(f"{key}: {b}, not {a}" for key, (a, b) in differing.items())
+            raise FingerprintError(
+                f"process {rank} on {host} would train something else than process 0 on {first} "
+                f"({shown}); give both hosts the same code, data, --env and --params"
+            )
+
+
+def read_matching_progress(
+    state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool
+) -> dict[str, Any] | None:
+    """Read a state's progress dictionary if its fingerprint matches; None to start afresh.
+
+    Raises:
+        FingerprintError: there is one of another configuration, and `overwrite` is off.
+    """
+    saved = read_progress(state)
+    if saved is None:
+        return None
+    differing = differences(saved["fingerprint"], fingerprint)
+    if not differing:
+        return saved
+    if overwrite:
+        _report_overwriting(state, ", ".join(differing))
+        return None
+    shown = ", ".join(f"{key}: {old} -> {new}" for key, (old, new) in differing.items())
+    first = ",".join(f"{key}={differing[key][0]}" for key in _RESOLVED if key in differing)
+    same = f"Go on as it was begun with --params {first}. " if first else ""
+    raise FingerprintError(
+        f"{state} was begun with another configuration ({shown}). {same}Keep it and give this run "
+        "a name of its own with --params variant=<name>, or start afresh with "
+        "--params training.overwrite=true"
+    )
+
+
+@cache
+def _report_overwriting(state: Path, differing: str) -> None:
+    """Warn, once in a process, that a state of another configuration will be overwritten.
+
+    A run checks its state several times.
+    """
+    log.warning("%s is of another configuration (%s): starting afresh.", state, differing)

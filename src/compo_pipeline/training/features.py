@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from filelock import FileLock
@@ -26,8 +26,8 @@ from compo_pipeline.methods.contract import ImageInput, Method
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images, pool_images
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.training.fingerprint import TRAINING
-from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.batches import Batches
+from compo_pipeline.training.inputs import TRAINING, TrainingInputs
 from compo_pipeline.training.optimisation import projection_alone
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.ranks import ALONE, Ranks
@@ -56,50 +56,43 @@ class Features:
     """Whether values are inputs of the image projection, which trains, rather than embeddings."""
 
 
-def trains_on_features(inputs: TrainingInputs, method: Method, loaded: LoadedModel) -> bool:
-    """Whether a method trains on precomputed features, and the settings ask for them.
+def frozen_part(
+    inputs: TrainingInputs, method: Method, loaded: LoadedModel
+) -> Literal["tower", "trunk"] | None:
+    """Part of the image tower whose outputs are computed before training; None for no part.
 
-    Its image tower, or all of it but the projection, must be frozen.
+    It is frozen: the whole tower, or all of it but the projection, which trains.
     """
-    if not inputs.settings.cache_features:
-        return False
-    if "image" in method.trains and not _trains_projection_alone(inputs, method, loaded):
-        log.info(
-            "%s trains more of the image tower than its projection: images are not embedded "
-            "before training.",
-            method.name,
-        )
-        return False
-    return True
-
-
-def _trains_projection_alone(inputs: TrainingInputs, method: Method, loaded: LoadedModel) -> bool:
-    """Whether a method trains the image projection, and nothing else of the image tower."""
-    lora = inputs.settings.lora.rank is not None
-    if "image" not in method.trains or lora or method.uses_patches:
-        return False
-    return projection_alone(loaded.model, inputs.settings.frozen)
+    settings = inputs.settings
+    if not settings.cache_features:
+        return None
+    if "image" not in method.trains:
+        return "tower"
+    whole = settings.lora.rank is None and not method.uses_patches
+    if whole and projection_alone(loaded.model, settings.frozen):
+        return "trunk"
+    text = "%s trains more than the image tower's projection: images are encoded at each step."
+    log.info(text, method.name)
+    return None
 
 
 def features_of(
-    images: Mapping[str, ImageInput],
-    inputs: TrainingInputs,
-    method: Method,
-    loaded: LoadedModel,
-    preprocessor: ModelPreprocessor,
-    ranks: Ranks = ALONE,
+    batches: Batches, inputs: TrainingInputs, loaded: LoadedModel, pooled: bool, ranks: Ranks
 ) -> Features:
-    """Features of images, read from the inputs' `features`, and stored there.
+    """Features of all images of a training, read from the inputs' `features`, and stored there.
+
+    The batches show them from then on.
 
     Args:
-        images: distinct images, by name.
-        inputs: data, recipe and the folder of stored features.
-        method: method that trains on them.
+        batches: batches whose images are embedded.
+        inputs: held-out rows, recipe and the folder of stored features.
         loaded: the model whose image tower embeds, on the device.
-        preprocessor: reads pixels (without feature rows of its own).
+        pooled: whether they are what the image projection projects.
         ranks: processes that each embed a share.
     """
-    pooled, patches = _trains_projection_alone(inputs, method, loaded), method.uses_patches
+    patches, settings = batches.method.uses_patches, inputs.settings
+    held_out = inputs.held_out.rows if settings.validation.every is not None else ()
+    images = batches.images(ImageInput((row.image,)) for row in held_out)
     compute, folder = inputs.compute, None
     device = compute.device
     if inputs.features is not None:
@@ -123,9 +116,9 @@ def features_of(
             own = embed(
                 [*missing.values()][sharing.share(len(missing))],
                 loaded,
-                preprocessor,
+                batches.preprocessor,
                 compute=compute,
-                workers=inputs.settings.workers,
+                workers=settings.workers,
                 patches=patches,
                 pooled=pooled,
             )
@@ -137,6 +130,7 @@ def features_of(
                 new = {name: torch.cat([tensors[name], rows]) for name, rows in new.items()}
             tensors = new
     rows = {name: row for row, name in enumerate([*known, *missing])}
+    batches.preprocessor.rows = rows
     return Features(rows, **tensors, pooled=pooled)
 
 

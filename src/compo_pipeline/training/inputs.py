@@ -1,22 +1,26 @@
-"""Inputs of a training.
-
-Importing this module loads no torch.
-"""
+"""Inputs of a training, and its fingerprint: everything that determines its weights."""
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from compo_pipeline.core.compute import Compute, resolve
+from compo_pipeline.core.hashing import file_hash, hash_of
 from compo_pipeline.core.records import Caption
+from compo_pipeline.core.seeding import digest
+from compo_pipeline.core.settings import speed_paths
+from compo_pipeline.methods.contract import Method
+from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training.settings import TrainingSettings
 
-if TYPE_CHECKING:
-    from compo_pipeline.core.compute import Compute
-    from compo_pipeline.models.loading import LoadedModel
+TRAINING = 1
+"""Version of training: raised where equal inputs and settings give other weights than before."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,53 @@ class TrainingInputs:
     @property
     def compute(self) -> Compute:
         """Device and precision on this machine."""
-        from compo_pipeline.core.compute import resolve
-
         return resolve(self.settings.device, self.settings.precision, key="training")
+
+    def state(self, name: str) -> Path:
+        """File of the state of a training with this name."""
+        return self.resume / f"{name}.safetensors"
+
+
+def code_version(method: type[Method]) -> str:
+    """Version of the code that trains a method: `TRAINING`, and a hash of the method's own file."""
+    return f"{TRAINING} {file_hash(Path(inspect.getfile(method)))[:16]}"
+
+
+def fingerprint_of(
+    inputs: TrainingInputs, method: Method, *, base: str | None = None, steps: int | None = None
+) -> dict[str, Any]:
+    """Settings, seed and input hashes that determine a training's weights, ready for JSON.
+
+    Args:
+        inputs: data, base model and recipe.
+        method: the method, or the control of one.
+        base: fingerprint of the base model; None reads its weights.
+        steps: number of steps, if not all.
+    """
+    settings, compute = inputs.settings, inputs.compute
+    # The mixture of weights is made of the trained ones afterwards.
+    left_out = {*speed_paths(TrainingSettings), "wise_ft"}
+    recipe = {name: value for name, value in asdict(settings).items() if name not in left_out}
+    recipe |= {"device": compute.device.type, "precision": compute.precision}
+    if not settings.selects:
+        del recipe["validation"]  # it only measures
+    if settings.early_stopping.patience is None:
+        recipe["early_stopping"] = None
+    views = sorted(inputs.views.glob("*.parquet"))
+    found = {
+        "method": method.name,
+        "objective": asdict(method.objective),
+        "code": code_version(type(method)),
+        "training": recipe,
+        "seed": inputs.seed,
+        "data": inputs.data_hash,
+        "views": hash_of([(file.name, file_hash(file)) for file in views]),
+        "model": base or load(inputs.model).fingerprint,
+    }
+    if settings.selects:
+        rows = (f"{row.sample_id} {row.sentences[0]}" for row in inputs.held_out.rows)
+        found["validation"] = f"{digest(inputs.held_out.measured, *rows):016x}"
+    if steps is not None:
+        found["steps"] = steps
+    as_stored: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists
+    return as_stored

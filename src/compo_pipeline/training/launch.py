@@ -29,8 +29,8 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from compo_pipeline.core import compute, console
 from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
 from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.loop import Job, train_jobs
 from compo_pipeline.training.ranks import Ranks
-from compo_pipeline.training.run import Job, train_jobs
 from compo_pipeline.training.settings import DistributedSettings
 
 Report = Callable[[str, Point], None]
@@ -44,8 +44,14 @@ _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 log = logging.getLogger(__name__)
 
 
+def processes(settings: DistributedSettings) -> int:
+    """Number of processes of this host that are configured."""
+    wanted = settings.nproc_per_node
+    return max(1, torch.cuda.device_count()) if wanted == "auto" else wanted
+
+
 def train(inputs: TrainingInputs, jobs: Sequence[Job], report: Report) -> dict[str, Progress]:
-    """Train a method and its control, on as many processes of this host as are configured.
+    """Train a method and its control, on the configured processes of this host.
 
     Args:
         inputs: data, base model and recipe.
@@ -57,10 +63,6 @@ def train(inputs: TrainingInputs, jobs: Sequence[Job], report: Report) -> dict[s
         KeyboardInterrupt: stopped by a signal; the same call resumes.
     """
     settings = inputs.settings.distributed
-    wanted = settings.nproc_per_node
-    processes = max(1, torch.cuda.device_count()) if wanted == "auto" else wanted
-    if processes == 1:
-        return train_jobs(inputs, jobs, report)
     # Without it, a restarted process may find the addresses of those before it.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     _silence_agent()
@@ -69,7 +71,7 @@ def train(inputs: TrainingInputs, jobs: Sequence[Job], report: Report) -> dict[s
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
-            nproc_per_node=processes,
+            nproc_per_node=processes(settings),
             rdzv_backend="c10d",
             rdzv_endpoint=f"{folder}/agent",
             rdzv_configs={"store_type": "file"},
@@ -87,7 +89,8 @@ def train(inputs: TrainingInputs, jobs: Sequence[Job], report: Report) -> dict[s
             raise KeyboardInterrupt from error
         except ChildFailedError as error:
             raise _first_failure(error, settings) from None
-    return {name: Progress.from_dict(progress) for name, progress in returned[0].items()}
+    progress: dict[str, Progress] = returned[0]
+    return progress
 
 
 def train_together(
@@ -126,7 +129,7 @@ def train_together(
 
 def _train_process(
     inputs: TrainingInputs, jobs: Sequence[Job], points: Path, folder: str
-) -> dict[str, Any]:
+) -> dict[str, Progress]:
     """Main function of a training process of one host.
 
     Returns each job's progress.
@@ -145,8 +148,7 @@ def _train_process(
             file.write(f"{json.dumps([name, point])}\n")
 
     meeting = f"file://{folder}/{os.environ['TORCHELASTIC_RESTART_COUNT']}"
-    done = train_together(inputs, jobs, report, meeting)
-    return {name: one.as_dict() for name, one in done.items()}
+    return train_together(inputs, jobs, report, meeting)
 
 
 def _first_failure(error: ChildFailedError, settings: DistributedSettings) -> TrainingError:

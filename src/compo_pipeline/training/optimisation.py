@@ -326,6 +326,6 @@ def refuse_non_finite(
     """
     if wrong := non_finite(losses):
         raise TrainingError(
-            f"step {step}: {', '.join(wrong)} is not finite ({dict(losses)})",
-            f"; {resume_hint(state)}. {advice}",
+            f"step {step}: {', '.join(wrong)} is not finite ({dict(losses)}); "
+            f"{resume_hint(state)}. {advice}"
         )

@@ -73,12 +73,12 @@ class ModelPreprocessor(Picklable):
         model: LoadedModel,
         root: Path,
         rows: Mapping[str, int] | None = None,
-        limits: decoding.Limits | None = None,
+        limits: decoding.Limits = decoding.ACCEPTED,
         crop_scale: tuple[float, float] | None = None,
         counterfactual_images: Path | None = None,
     ) -> None:
         self.root, self.counterfactual_images, self.rows = root, counterfactual_images, rows
-        self.limits = limits or decoding.Limits()
+        self.limits = limits
         self.size, self.context = model.image_size, model.context_length
         self.preprocess, self.tokenize = model.preprocess, model.tokenize
         self.mean = torch.tensor(model.mean).view(3, 1, 1) * 255

@@ -8,7 +8,7 @@ in main memory, so that it does not wait for a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -116,24 +116,11 @@ class Ranks:
 
     def from_first(self, find: Callable[[], Value]) -> Value:
         """Value that the first process computes and sends to all others."""
-        return self.gather_values(find() if self.first else None)[0]  # type: ignore[return-value]
-
-    def tensors_from_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copies, in main memory, of the first process's tensors, by name.
-
-        Those of the other processes are not read.
-        """
         if self.world == 1:
-            return dict(tensors)
-        kinds = self.from_first(lambda: {n: (one.shape, one.dtype) for n, one in tensors.items()})
-        received = {}
-        for name, (shape, kind) in kinds.items():
-            tensor = torch.empty(shape, dtype=kind)
-            if self.first:
-                tensor.copy_(tensors[name])
-            dist.broadcast(tensor, 0)
-            received[name] = tensor
-        return received
+            return find()
+        found = [find() if self.first else None]
+        dist.broadcast_object_list(found)
+        return found[0]  # type: ignore[return-value]
 
 
 ALONE = Ranks()

@@ -20,12 +20,15 @@ from compo_pipeline.core.records import Caption
 from compo_pipeline.core.seeding import rng
 from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.core.tables import Splits, split_rows, splits_of
-from compo_pipeline.methods.contract import Example, Method, Preprocessor
+from compo_pipeline.methods.clip import control_of
+from compo_pipeline.methods.contract import Example, Method
 from compo_pipeline.methods.views import single_view
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training.checkpoint import Point
 from compo_pipeline.training.encoder import ModelEncoder
-from compo_pipeline.training.inputs import HeldOut
+from compo_pipeline.training.features import Features
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.settings import TrainingSettings, ValidationSettings
 
 KEY = "training.validation"
@@ -82,21 +85,23 @@ class Validator:
     """Measures the loss, and the configured metric, of a model on held-out rows.
 
     Args:
-        data: the rows and items.
-        plain: the method whose loss is measured, plain fine-tuning.
-        preprocessor: preprocessor of the model that trains, without random crops.
-        settings: the recipe.
-        workers: processes that read batches.
+        inputs: held-out rows and items, and the recipe.
+        method: method that trains. Plain fine-tuning of the same towers is measured.
+        loaded: model that trains.
+        features: features of all images. None reads images, without random crops.
     """
 
     def __init__(
         self,
-        data: HeldOut,
-        plain: Method,
-        preprocessor: Preprocessor,
-        settings: TrainingSettings,
-        workers: int,
+        inputs: TrainingInputs,
+        method: Method,
+        loaded: LoadedModel,
+        features: Features | None,
     ) -> None:
+        data, settings, plain = inputs.held_out, inputs.settings, control_of(method)
+        if not data.rows:
+            raise ValueError("the recipe validates, and there are no held-out rows")
+        preprocessor = ModelPreprocessor(loaded, inputs.root, features.rows if features else None)
         views = (single_view(row, row.sentences[:1], (), "") for row in data.rows)
         examples: Any = [*map(Example, data.rows, views)]
         self.batches = DataLoader(
@@ -104,7 +109,7 @@ class Validator:
             min(settings.batch_size, len(data.rows)),
             drop_last=True,
             collate_fn=partial(plain.collate, step=0, preprocessor=preprocessor),
-            num_workers=workers,
+            num_workers=0 if features else settings.workers,
         )
         self.plain, self.measure, self.figure = plain, data.measure, settings.validation.figure
 

@@ -23,7 +23,7 @@ from compo_pipeline.evaluation.scoring import SCORING
 from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.evaluation.suite import find_entry
 from compo_pipeline.methods import registry
-from compo_pipeline.training.fingerprint import TRAINING
+from compo_pipeline.training.inputs import TRAINING
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from sqlalchemy.pool import NullPool
 
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.settings import SettingsError, pip_install
-from compo_pipeline.training.fingerprint import differences
+from compo_pipeline.training.checkpoint import differences
 from compo_pipeline.tuning.settings import StudySettings
 
 Objective = Callable[[optuna.Trial], float]

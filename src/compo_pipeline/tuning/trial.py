@@ -26,9 +26,8 @@ from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.training.fingerprint import fingerprint_of
-from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Job, train
+from compo_pipeline.training.inputs import TrainingInputs, fingerprint_of
+from compo_pipeline.training.loop import Job, train
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.selection import ItemMetrics
 from compo_pipeline.tuning.settings import ObjectiveSettings, TrialSettings, TuningSettings

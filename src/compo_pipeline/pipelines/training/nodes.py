@@ -26,10 +26,9 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.run_log import LiveCurves, RunLog
 from compo_pipeline.training import launch
-from compo_pipeline.training.checkpoint import Progress
-from compo_pipeline.training.fingerprint import fingerprint_of
-from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import CONTROL, jobs_of, no_control, saved_progress
+from compo_pipeline.training.checkpoint import Progress, read_matching_progress
+from compo_pipeline.training.inputs import TrainingInputs, fingerprint_of
+from compo_pipeline.training.loop import CONTROL, jobs_of, no_control, train_jobs
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.training.validation import PREFIX
 from compo_pipeline.tuning.selection import TUNED, held_out, study_items
@@ -95,8 +94,9 @@ def open_run(
         FingerprintError: the state on disk belongs to another configuration.
     """
     trained = _method(method, method_settings)
-    fingerprint = fingerprint_of(inputs, trained)
-    saved_progress(inputs, method, fingerprint)  # a state of another configuration is refused here
+    fingerprint, overwrite = fingerprint_of(inputs, trained), inputs.settings.overwrite
+    # A state of another configuration is refused here.
+    read_matching_progress(inputs.state(method), fingerprint, overwrite=overwrite)
     tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(inputs.seed)}
     tags["data_hash"] = inputs.data_hash
     if inputs.rows:
@@ -161,7 +161,8 @@ def train_models(
         def report(name: str, point: Mapping[str, float]) -> None:
             curves.add(records[name], [point])
 
-        progress = launch.train(inputs, jobs, report)
+        several = launch.processes(inputs.settings.distributed) > 1
+        progress = (launch.train if several else train_jobs)(inputs, jobs, report)
         if ratio_items:
             device = inputs.settings.device
             ratio, figures = choose_ratio(ratio_items, inputs.model, own, device)

@@ -76,7 +76,7 @@ def draw_views(
     language = name_and_version(load_once(language_model)) if parses else ""
     contents = epochs.annotated_contents(drawing, views.from_table)
     others = Annotations.from_rows(annotations, views.from_table, contents)
-    mixture = Mixture(data.weights, data.epoch_rows, seed) if data.weights else None
+    mixture = Mixture(data.weights, data.epoch_rows, seed)
     tables = " ".join(each.fingerprint for each in (rows, parsed, edited, others))
     drawn_from = f"{method} {drawing.configuration['views']} {tables} {language} {seed}"
     folder = Path(state) / "views"
