@@ -172,14 +172,6 @@ def test_a_benchmark_without_its_folder_is_an_error_unless_it_is_optional(
     )
 
 
-def test_a_benchmark_may_have_a_root_of_its_own(write: Callable[[str, object], Path]) -> None:
-    record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
-    root = write("far/away/swap_obj.json", {"0": record})
-    sets = {"sugar_crepe": BenchmarkSet(str(root / "far" / "away"))}
-    (found,) = loading.from_files(BenchmarksSettings(sets=sets))
-    assert found.images == root / "far" / "away" / "images"
-
-
 def test_files_that_are_not_the_official_ones_say_so(write: Callable[[str, object], Path]) -> None:
     record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
     root = write("sugar_crepe/swap_obj.json", {"0": record})

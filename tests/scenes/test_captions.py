@@ -12,7 +12,6 @@ from compo_scenes.captions import (
     Phrase,
     alt_text,
     describe,
-    first,
     sentences,
 )
 from compo_scenes.world import Scene, Thing, World
@@ -101,18 +100,6 @@ def test_wording_varies() -> None:
     for synonym in ("disc", "crescent", "turquoise", "huge", "spotted", "beneath", "surrounded"):
         assert words[synonym] > 3, synonym
     assert len(set(itertools.chain(*TOLD))) > 0.5 * sum(map(len, TOLD))
-
-
-def test_how_often_a_relation_is_named_is_the_callers_choice() -> None:
-    def named_relation(share: float) -> set[bool]:
-        return {
-            bool(re.search("left|right", first(RED_LEFT_OF_BLUE, rng(n), relations=share)))
-            for n in range(60)
-        }
-
-    assert named_relation(0.0) == {False}
-    assert named_relation(1.0) == {True}
-    assert named_relation(0.5) == {True, False}
 
 
 @pytest.mark.parametrize("form", range(5))

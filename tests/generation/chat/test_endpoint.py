@@ -144,20 +144,6 @@ def test_no_server_is_told_at_once(ask: Any, url: str) -> None:
         ask(url=url, retries=6)
 
 
-def test_a_server_that_is_restarted(chat: Any, ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once the server has replied, a refused connection is a trouble that passes."""
-    send, calls = endpoint._send, iter([True, False, True])
-
-    async def unsteady(*arguments: Any) -> Any:
-        if next(calls):
-            return await send(*arguments)
-        raise endpoint._Unreachable("refused")
-
-    monkeypatch.setattr(endpoint, "_send", unsteady)
-    chat.script = says("fine")
-    assert [one.text for one in ask("one", "two", retries=1)] == ["fine", "fine"]
-
-
 @pytest.mark.parametrize("to", ["/other", "http://elsewhere.example/v1"])
 def test_a_redirect_is_not_followed(chat: Any, ask: Any, to: str) -> None:
     chat.script = lambda turn, number, body: turn.reply(307, "", {"Location": to})
