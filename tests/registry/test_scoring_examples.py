@@ -19,10 +19,7 @@ from compo_scenes import scenes_base
 PROJECT = Path(__file__).parents[2]
 # Its image tower drops paths and normalises over batches: in training mode it scores otherwise.
 BASE = scenes_base()
-DOCUMENTS = {
-    "export": PROJECT / "docs/how-to/export.md",
-    "base": BASE / "README.md",
-}
+DOCUMENTS = (PROJECT / "docs/how-to/export.md", BASE / "README.md")
 
 
 @pytest.fixture(scope="module")
@@ -50,28 +47,34 @@ def served(image: Path) -> Callable[[list[str]], list[float]]:
     return similarities
 
 
-@pytest.fixture(params=[*DOCUMENTS, "card"])
-def document(request: pytest.FixtureRequest, comparison: Comparison, tmp_path: Path) -> str:
-    if request.param in DOCUMENTS:
-        return DOCUMENTS[request.param].read_text(encoding="utf-8")
+@pytest.fixture
+def documents(comparison: Comparison, tmp_path: Path) -> list[str]:
+    """The pages, and a card."""
     (tmp_path / "compo.json").write_text(
         '{"name": "scenes-base", "method": "clic", "variant": "default", "seed": 0, '
         '"precision": "fp32", "checkpoint_sha256": "c"}'
     )
     manifest = {"data_hash": "d", "count": 1}
-    return write_card(tmp_path, RegistrationSettings(), manifest, (), comparison, "run").read_text()
+    card = write_card(tmp_path, RegistrationSettings(), manifest, (), comparison, "run")
+    return [path.read_text(encoding="utf-8") for path in (*DOCUMENTS, card)]
 
 
-def test_the_example_scores_as_the_served_model(
-    document: str, image: Path, served: Callable[[list[str]], list[float]]
-) -> None:
+def example(document: str, image: Path) -> str:
+    """The code of the document's example, of the base and an image."""
     blocks = re.findall(r"```python\n(.*?)```", document, flags=re.DOTALL)
     (code,) = [block for block in blocks if "open_clip.create_model" in block]
     for pattern, place in ((r'"local-dir:[^"]*"', f"local-dir:{BASE}"),
                            (r'(?<=Image\.open\()"[^"]*"', str(image))):  # fmt: skip
         code, replaced = re.subn(pattern, lambda _, place=place: repr(place), code)
         assert replaced == 1
-    names: dict[str, Any] = {}
-    exec(code, names)
-    assert len(names["captions"]) == 2
-    assert names["cosines"] == pytest.approx(served(names["captions"]), abs=1e-5)
+    return code
+
+
+def test_the_examples_score_as_the_served_model(
+    documents: list[str], image: Path, served: Callable[[list[str]], list[float]]
+) -> None:
+    for code in {example(document, image) for document in documents}:
+        names: dict[str, Any] = {}
+        exec(code, names)
+        assert len(names["captions"]) == 2
+        assert names["cosines"] == pytest.approx(served(names["captions"]), abs=1e-5)
