@@ -296,7 +296,7 @@ def refuse_differing(found: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
 def read_matching_progress(
     state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool
 ) -> dict[str, Any] | None:
-    """Read a state's progress dictionary if its fingerprint matches; None to start afresh.
+    """Read a state's progress dictionary, or None if its fingerprint does not match.
 
     Raises:
         FingerprintError: there is one of another configuration, and `overwrite` is off.

@@ -59,7 +59,7 @@ class Features:
 def frozen_part(
     inputs: TrainingInputs, method: Method, loaded: LoadedModel
 ) -> Literal["tower", "trunk"] | None:
-    """Part of the image tower whose outputs are computed before training; None for no part.
+    """Part of the image tower whose outputs are computed before training, or None.
 
     It is frozen: the whole tower, or all of it but the projection, which trains.
     """
