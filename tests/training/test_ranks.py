@@ -27,6 +27,8 @@ from compo_pipeline.training.ranks import ALONE, Ranks, share
 
 BOTH: Any = ("image", "text")
 PROCESSES = 2
+# Methods that differ in what they ask of the encoder; on processes the others repeat them.
+KINDS = ("ce_clip", "clic", "c2lip", "c2lip tokens", "fsc_clip", "siglip", "sparcl")
 LONG = "a very long sentence that says about a thing more than any other sentence of the batch does"
 
 # A process: the loss and the gradient of each case, from its own share of the images.
@@ -151,11 +153,10 @@ def test_microbatches_and_processes_give_the_gradient_of_the_whole_batch(
     whole = {name: gradients(*one, tiny_clip) for name, one in batches.items()}
     for name, one in batches.items():
         assert same(gradients(*one, tiny_clip, microbatch=4), whole[name]), name
-    cases = {name: (*one, 2, False) for name, one in batches.items()}
-    cases |= {f"{name} of features": (*one, 2, True) for name, one in batches.items()}
+    cases = {name: (*batches[name], 2, False) for name in KINDS}
+    cases |= {f"{name} of features": (*batches[name], 2, True) for name in KINDS}
     whole |= {
-        f"{name} of features": gradients(*one, tiny_clip, stored=True)
-        for name, one in batches.items()
+        f"{name} of features": gradients(*batches[name], tiny_clip, stored=True) for name in KINDS
     }
     given = {"folder": tmp_path, "cases": cases, "world": PROCESSES, "tiny": tiny_clip}
     source = Path(__file__).read_text()
