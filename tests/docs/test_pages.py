@@ -17,7 +17,6 @@ from kedro.pipeline import Pipeline
 from tests.docs.pages import (
     PLAN,
     PROJECT,
-    commands,
     commands_of_pages,
     executed,
     plan,
@@ -48,36 +47,6 @@ def listed() -> Iterator[tuple[str, str]]:
     for kind in ("elsewhere", "not_executed"):
         for name, group in LISTED[kind].items():
             yield from ((f"{kind}.{name}", command.strip()) for command in group)
-
-
-def test_commands_are_read_as_bash_reads_them() -> None:
-    page = """
-```sh
-# only a comment
-a --b \\
-  --c   # why, it's here
-say 'one # two
-  three' "#"
-cat <<end
-# kept: it's text
-end
-```
-1. in a list:
-   ```sh
-   d #
-   ```
-```python
-not --this
-```
-"""
-    assert list(commands(page)) == [
-        "a --b --c",
-        "say 'one # two\n  three' \"#\"",
-        "cat <<end\n# kept: it's text\nend",
-        "d",
-    ]
-    with pytest.raises(ValueError, match="open"):
-        list(commands("```sh\nsay 'open\n```\n"))
 
 
 def test_every_command_of_a_page_is_executed_or_says_why_not() -> None:
