@@ -24,9 +24,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import is_tracking_uri_set
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.tracking.fluent import _get_experiment_id
-from mlflow.utils.file_utils import local_file_uri_to_path
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
-from mlflow.utils.uri import is_local_uri
 from sqlalchemy.exc import SQLAlchemyError
 
 from compo_pipeline.core.files import atomic_file
@@ -99,8 +97,7 @@ def connect(settings: TrackingSettings, project_path: Path) -> str:
         logging.getLogger("alembic").setLevel(logging.WARNING)
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     file = local_file(uri)
-    own = file is not None and file.resolve().is_relative_to(project_path.resolve())
-    if file is not None and own:
+    if file and file.is_file() and file.resolve().is_relative_to(project_path.resolve()):
         _relocate(file)
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
@@ -115,37 +112,22 @@ def _own_store(project_path: Path) -> str:
     return f"{_SQLITE}{folder / 'mlflow.db'}"
 
 
-def _moved_from(file: Path) -> list[str]:
-    """URIs of other folders, named as that of an MLflow database, whose `artifacts` it names."""
-    if not file.is_file():
-        return []
-    places: list[tuple[str]] = []
-    with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as database:
-        places = database.execute("SELECT artifact_location FROM experiments").fetchall()
-    local: Any = is_local_uri
-    path_of: Any = local_file_uri_to_path
-    split = (place.rpartition("/") for (place,) in places if local(place))
-    parents = sorted({parent for parent, _, name in split if name == _ARTEFACTS})
-    paths = (Path(path_of(parent)).resolve() for parent in parents)
-    own = file.resolve().parent
-    return [
-        parent
-        for parent, path in zip(parents, paths, strict=True)
-        if path != own and path.name == own.name
-    ]
-
-
 def _relocate(file: Path) -> None:
     """Make the store of a copied or moved project name the artefacts beside it."""
-    for old in _moved_from(file):
-        own = file.resolve().parent.as_uri()
-        log.warning("%s named artefacts in %s, and names those in %s from now on", file, old, own)
-        with closing(sqlite3.connect(file)) as database, database:
+    own = (file.resolve().parent / _ARTEFACTS).as_uri()
+    _, folder, name = own.rsplit("/", 2)
+    query = "SELECT DISTINCT artifact_location FROM experiments WHERE artifact_location GLOB ?"
+    with closing(sqlite3.connect(file)) as database, database:
+        found: list[tuple[str]] = []
+        with suppress(sqlite3.Error):  # MLflow will say that it is no database of its own
+            found = database.execute(query, (f"file:*/{folder}/{name}",)).fetchall()
+        for (old,) in sorted({*found} - {(own,)}):
+            log.warning("%s named artefacts in %s, from now on those in %s", file, old, own)
             for table, column in _PLACES:
                 database.execute(
-                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) "
-                    f"WHERE substr({column}, 1, ?) = ?",
-                    (own, len(old) + 1, len(old) + 1, f"{old}/"),
+                    f"UPDATE {table} SET {column} = replace({column}, ?1, ?2) "
+                    f"WHERE instr({column}, ?1) = 1",
+                    (old, own),
                 )
 
 
