@@ -17,9 +17,7 @@ import pytest
 import torch
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
     Encoding,
-    KeySerializationEncryption,
     NoEncryption,
     PrivateFormat,
     PublicFormat,
@@ -131,21 +129,17 @@ def comparison() -> Comparison:
 
 
 @pytest.fixture(scope="session")
-def key_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SigningSettings]:
-    """Writes the PEM files of a new key; its password is read from KEY_PASSWORD."""
+def key_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SigningSettings]:
+    """Writes the PEM files of a new key."""
     folder = tmp_path_factory.mktemp("keys")
 
-    def write(name: str, password: str | None = None) -> SigningSettings:
+    def write(name: str) -> SigningSettings:
         private, pem = ec.generate_private_key(ec.SECP256R1()), Encoding.PEM
-        encryption: KeySerializationEncryption = NoEncryption()
-        if password is not None:
-            encryption = BestAvailableEncryption(password.encode())
-        secret = private.private_bytes(pem, PrivateFormat.PKCS8, encryption)
+        secret = private.private_bytes(pem, PrivateFormat.PKCS8, NoEncryption())
         (folder / f"{name}.pem").write_bytes(secret)
         public = private.public_key().public_bytes(pem, PublicFormat.SubjectPublicKeyInfo)
         (folder / f"{name}.pub").write_bytes(public)
-        variable = None if password is None else "KEY_PASSWORD"
-        return SigningSettings(folder / f"{name}.pub", folder / f"{name}.pem", variable)
+        return SigningSettings(folder / f"{name}.pub", folder / f"{name}.pem")
 
     return write
 

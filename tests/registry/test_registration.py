@@ -27,7 +27,6 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import registration, versions
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
-from compo_pipeline.registry.materials import Material
 from compo_pipeline.registry.reference import write_reference
 from compo_pipeline.registry.registration import (
     Registered,
@@ -43,7 +42,6 @@ SETTINGS = RegistrationSettings()
 RUN = {"method": "clic", "variant": "default", "seed": 7}
 MANIFEST: dict[str, Any] = {"data_hash": "d" * 64, "count": 3, "files": {}}
 DATA = DataSettings(root=Path("data"), format="table", splits={})
-MATERIALS = [Material("captions", "captions", "toy")]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +63,7 @@ def registered_in_a_run(
     run = {**RUN, "run_id": run_id}
     tuned = replace(comparison.models["fine_tuned"], fingerprint=load(checkpoint).fingerprint)
     scored = replace(comparison, models={**comparison.models, "fine_tuned": tuned})
-    export_with_card(checkpoint, folder, run, MANIFEST, MATERIALS, scored, settings)
+    export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
     write_evidence(folder, Evidence.from_comparison(scored), {role: [] for role in MODELS}, [])
     write_reference(folder, load(folder), [], folder, 0, EvaluationSettings())
     with tracking.adopt(run_id) as record:
@@ -96,7 +94,6 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
     version = version_of("challenger")
     assert registered.fresh
     assert (int(version.version), version.run_id) == (registered.version, registered.run_id)
-    commit = mlflow.get_run(registered.run_id).data.tags["git_commit"]
     headline = version.tags.pop("headline")
     assert headline.startswith("Retrieval image to text R@1 95.0 (+45.0 [")
     assert re.fullmatch("[0-9a-f]{64}", version.tags.pop("files"))
@@ -109,11 +106,8 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
         "base_fingerprint": read_record(checkpoint)["training"]["fingerprint"]["model"],
         "fingerprint": read_record(checkpoint)["fingerprint"],
         "data_hash": "d" * 64,
-        "git_commit": commit,
         "checkpoint_sha256": file_hash(checkpoint / "open_clip_model.safetensors"),
         "precision": "fp32",
-        "export_format": "5",
-        "benchmarks": '{"retrieval/i2t_r1/raw": 95.0, "retrieval/t2i_r1/raw": 50.0}',
     }
     assert mlflow.get_run(registered.run_id).data.metrics == {
         "_headline/retrieval.i2t_r1.raw": 95.0,

@@ -26,7 +26,6 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.evidence import Evidence, write_evidence
 from compo_pipeline.registry.gate import fingerprint
-from compo_pipeline.registry.materials import Material
 from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
 from compo_pipeline.registry.reference import write_reference
 from compo_pipeline.registry.registration import (
@@ -43,7 +42,6 @@ SCRIPT = Path(__file__).with_name("promoting.py")
 RUN = {"method": "clic", "variant": "default", "seed": 0}
 MANIFEST: dict[str, Any] = {"data_hash": "d" * 64, "count": 3, "files": {}}
 DATA = DataSettings(root=Path("data"), format="table", splits={})
-MATERIALS = [Material("captions", "captions", "toy")]
 PROMOTING = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 SETTINGS = PROMOTING.SETTINGS
 CLEAN = PROMOTING.CLEAN
@@ -137,7 +135,7 @@ def make(tiny_clip: Path, comparison: Comparison, tmp_path: Path) -> Make:
             for role, model in comparison.models.items()
         }
         scored = replace(comparison, models=models, scored=(SCORED,), overlaps=(CLEAN,))
-        export_with_card(checkpoint, folder, run, MANIFEST, MATERIALS, scored, settings)
+        export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
         scores = {"fine_tuned": PROMOTING.made_up(right), "base": PROMOTING.made_up(20)}
         write_evidence(folder, Evidence.from_comparison(scored), scores, ITEMS)
         write_reference(folder, load(folder), [], tmp_path, 0, EvaluationSettings())

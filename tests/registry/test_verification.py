@@ -11,6 +11,12 @@ from typing import Any
 import mlflow
 import pytest
 import torch
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from mlflow.entities.model_registry import ModelVersion
 from safetensors.torch import load_file, save_file
 
@@ -31,7 +37,6 @@ from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.registry.verification import VersionError, load_model, verified
 
 UNSIGNED = SigningSettings()
-PASSWORD = "secret words"
 KeyPair = Callable[..., SigningSettings]
 OVERLAP = Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, 9, 0)
 # In tags and record of a version.
@@ -297,10 +302,8 @@ def test_no_alias_moves_to_a_changed_version(
 
 
 @pytest.fixture
-def signing(key_pair: KeyPair, monkeypatch: pytest.MonkeyPatch) -> SigningSettings:
-    """A key with a password."""
-    monkeypatch.setenv("KEY_PASSWORD", PASSWORD)
-    return key_pair("ours", PASSWORD)
+def signing(key_pair: KeyPair) -> SigningSettings:
+    return key_pair("ours")
 
 
 @pytest.fixture
@@ -458,30 +461,28 @@ def test_a_version_of_another_run_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("changes", "password", "key"),
+    ("changes", "key"),
     [
-        ({"private_key": Path("missing.pem")}, PASSWORD, "private_key: .*missing.pem"),
-        ({"public_key": Path(__file__)}, PASSWORD, "public_key: .*test_verification"),
-        ({}, "wrong words", "private_key: .*password_variable"),
-        ({}, None, "password_variable: .*'KEY_PASSWORD' is not set"),
-        ({"password_variable": None}, PASSWORD, "private_key: .*password_variable"),
+        ({"private_key": Path("missing.pem")}, "private_key: .*missing.pem"),
+        ({"public_key": Path(__file__)}, "public_key: .*test_verification"),
     ],
 )
 def test_unusable_keys_are_named(
-    signing: SigningSettings,
-    monkeypatch: pytest.MonkeyPatch,
-    changes: dict[str, Any],
-    password: str | None,
-    key: str,
+    signing: SigningSettings, changes: dict[str, Any], key: str
 ) -> None:
-    if password is None:
-        monkeypatch.delenv("KEY_PASSWORD")
-    else:
-        monkeypatch.setenv("KEY_PASSWORD", password)
     with pytest.raises(SettingsError, match=rf"^registration\.signing\.{key}") as refusal:
         check_keys(replace(signing, **changes), signs=True)
-    problem = refusal.value.message
-    assert "\n" not in problem and PASSWORD not in problem and "wrong words" not in problem
+    assert "\n" not in refusal.value.message
+
+
+def test_a_key_with_a_password_is_refused(signing: SigningSettings, tmp_path: Path) -> None:
+    assert signing.private_key is not None
+    key = load_pem_private_key(signing.private_key.read_bytes(), None)
+    locked = tmp_path / "locked.pem"
+    encryption = BestAvailableEncryption(b"secret words")
+    locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    with pytest.raises(SettingsError, match=r"locked\.pem' \(.*openssl pkey -in"):
+        check_keys(replace(signing, private_key=locked), signs=True)
 
 
 def test_keys_that_are_no_pair_are_refused(signing: SigningSettings, key_pair: KeyPair) -> None:

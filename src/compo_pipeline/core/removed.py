@@ -39,6 +39,7 @@ REMOVED = {
     "prepare.engine": "prepare.workers (processes) or prepare.address (Ray)",
     "promotion.copy": "kedro run --pipeline=registration --params tracking.uri=<registry>",
     "recipe": "docs/reference/recipes.md",
+    "registration.signing.password_variable": "a private key without a password (openssl pkey)",
     "remote.store": "dvc push and dvc pull",
     "benchmarks.suites": "benchmarks.sets, whose members need no suite",
     "serving.canary": "serve --shadow, or a proxy in front of two servers",

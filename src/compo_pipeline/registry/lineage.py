@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -188,20 +187,14 @@ def check_keys(signing: SigningSettings, *, signs: bool) -> None:
 
 def _private_key(signing: SigningSettings) -> ec.EllipticCurvePrivateKey:
     """The key that signs."""
-    file, variable = signing.private_key, signing.password_variable
+    file = signing.private_key
     if file is None:
         raise SettingsError(
             "registration.signing.private_key: expected the PEM file of the key that signs, got "
             "null"
         )
-    if variable is not None and variable not in os.environ:
-        raise SettingsError(
-            f"registration.signing.password_variable: the environment variable '{variable}' is not "
-            "set; expected the key's password in it"
-        )
-    password = None if variable is None else os.environ[variable].encode()
     with _key_errors("private_key", file):
-        key = load_pem_private_key(file.read_bytes(), password)
+        key = load_pem_private_key(file.read_bytes(), password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise TypeError("it is of another kind")
         return key
@@ -215,8 +208,7 @@ def _key_errors(name: str, file: Path) -> Iterator[None]:
     except (OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:
         raise SettingsError(
             f"registration.signing.{name}: cannot use '{file}' ({error}); expected the PEM file of "
-            "an elliptic-curve key, the private one's password in "
-            "registration.signing.password_variable"
+            "an elliptic-curve key without a password (openssl pkey -in <file> removes one)"
         ) from None
 
 

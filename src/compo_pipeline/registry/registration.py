@@ -26,7 +26,6 @@ from PIL import Image
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.core.compute import choose_device
 from compo_pipeline.core.hashing import file_hash
-from compo_pipeline.core.provenance import UNKNOWN_COMMIT
 from compo_pipeline.core.records import Caption, Score, ScoredItem
 from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.comparison import FINE_TUNED, run_metrics
@@ -42,7 +41,6 @@ from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.registry import versions
 from compo_pipeline.registry.evidence import MODELS, Evidence, read_evidence, write_evidence
 from compo_pipeline.registry.lineage import FILES_TAG, file_digests, files_digest, write_lineage
-from compo_pipeline.registry.materials import UNKNOWN, Material
 from compo_pipeline.registry.reference import reference_rows, write_reference
 from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.settings import (
@@ -84,6 +82,8 @@ SERVING_PACKAGES = (
 )
 # Tags that versions of the same model have in common.
 _SAME_MODEL = ("checkpoint_sha256", "precision")
+# Licences that the card lists in any case.
+_UNSTATED = dict.fromkeys(("base", "images", "captions"))
 # Limit of a server's database.
 _DESCRIPTION_LENGTH = 5000
 
@@ -110,7 +110,6 @@ def export_with_card(
     folder: Path,
     run: Mapping[str, Any],
     manifest: Mapping[str, Any],
-    materials: Sequence[Material],
     comparison: Comparison,
     settings: RegistrationSettings,
     waive: Collection[Role] = (),
@@ -123,7 +122,6 @@ def export_with_card(
         run: run that trained the checkpoint: `run_id`, method, variant and seed, and the note on
             its `rows`.
         manifest: manifest of the data (`data_hash`, `count`).
-        materials: models and data sets that the checkpoint was made from, for the card.
         comparison: result of the run's evaluation.
         settings: name, precision and licences.
         waive: roles without which the version may pass its gate, for the card.
@@ -142,8 +140,7 @@ def export_with_card(
     }
     export(loaded, folder, precision=settings.precision, metadata=metadata)
     write_probes(folder)
-    licensed = [one.licensed(settings.licences) for one in materials]
-    write_card(folder, settings, manifest, licensed, comparison, run["run_id"], waive)
+    write_card(folder, settings, manifest, comparison, run["run_id"], waive)
     return folder
 
 
@@ -179,7 +176,6 @@ def write_card(
     folder: Path,
     settings: RegistrationSettings,
     manifest: Mapping[str, Any],
-    materials: Sequence[Material],
     comparison: Comparison,
     run_id: str,
     waive: Collection[Role] = (),
@@ -188,9 +184,8 @@ def write_card(
 
     Args:
         folder: folder of the export. Its record holds the training's settings.
-        settings: name and licence.
+        settings: name and licences.
         manifest: manifest of the data.
-        materials: materials of the version, for its table of licences.
         comparison: result of the run's evaluation.
         run_id: id of the run.
         waive: roles without which the version may pass its gate (`promotion.waive`).
@@ -217,8 +212,7 @@ def write_card(
         titles=comparison.benchmarks,
         run_id=run_id,
         license=settings.licence,
-        materials=materials,
-        unknown=UNKNOWN,
+        licences={**_UNSTATED, **settings.licences},
         training_rows=record.get("rows"),
         rows=[row for row in comparison.rows if row.headline],
         limits=list(_limits(comparison, waive)),
@@ -286,7 +280,7 @@ def register(
         SettingsError: a key cannot be used.
     """
     client, name = mlflow.MlflowClient(), settings.name
-    tags = {**_version_tags(folder, run, manifest, comparison), **(further or {})}
+    tags = {**_version_tags(folder, manifest, comparison), **(further or {})}
     run.dataset(comparison.dataset, manifest["data_hash"], str(root), "training")
     made = earlier = _latest_of_model(client, name, tags)
     fresh = earlier is None or not _is_same(earlier, folder, settings.signing)
@@ -364,16 +358,10 @@ def _is_same(found: ModelVersion, export: Path, keys: SigningSettings) -> bool:
 
 
 def _version_tags(
-    folder: Path, run: RunLog, manifest: Mapping[str, Any], comparison: Comparison
+    folder: Path, manifest: Mapping[str, Any], comparison: Comparison
 ) -> dict[str, str]:
     """MLflow tags of a new version: recipe, main metrics, fingerprints, without unknown values."""
     record = read_record(folder)
-    headlines = {
-        f"{row.benchmark}/{row.metric}/{row.name}": round(row.estimate.value, 2)
-        for row in comparison.rows
-        if row.headline
-    }
-    run_tags = mlflow.MlflowClient().get_run(run.run_id).data.tags
     tags = {
         **{name: str(record[name]) for name in RUN_TAGS},
         "headline": headline(comparison.rows),
@@ -381,11 +369,8 @@ def _version_tags(
         "base_fingerprint": record.get("training", {}).get("fingerprint", {}).get("model"),
         "fingerprint": record["fingerprint"],
         "data_hash": manifest["data_hash"],
-        "git_commit": run_tags.get("git_commit", UNKNOWN_COMMIT),
         "checkpoint_sha256": record["checkpoint_sha256"],
         "precision": record["precision"],
-        "export_format": str(record["export_format"]),
-        "benchmarks": json.dumps(headlines),
     }
     return {name: str(value) for name, value in tags.items() if value is not None}
 

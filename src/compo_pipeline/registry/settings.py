@@ -62,21 +62,13 @@ class SigningSettings:
     """Public key that verifies versions. With it, unsigned versions are neither promoted nor
     served. Null neither signs nor verifies."""
     private_key: Path | None = None
-    """Private key that signs at registration. Null on machines that only verify."""
-    password_variable: str | None = None
-    """Environment variable with the private key's password. Null: the key has none."""
+    """Private key that signs at registration, without a password. Null on machines that only
+    verify."""
 
     def __post_init__(self) -> None:
         """Refuse a key that signs without the one that verifies."""
         if self.private_key is not None and self.public_key is None:
             raise ValueError("public_key: expected the PEM file of the public key, got null")
-
-
-Part = Literal[
-    "base", "images", "captions", "parser", "captioner", "caption_editor", "image_generator"
-]
-"""What a version is made from: weights of the base model, images, captions, the spaCy pipeline, and
-models that caption, edit or generate."""
 
 
 @settings
@@ -92,10 +84,10 @@ class RegistrationSettings:
     licence: str | None = None
     """Licence of the new weights in the model card, as Hugging Face's hub names it. Null: the card
     says that the licences of the base and of the data apply."""
-    licences: dict[Part, str | None] = field(default_factory=dict)
+    licences: dict[str, str | None] = field(default_factory=dict)
     """Licence of each model or dataset that the version is made from, for its model card: an SPDX
-    expression such as `MIT`, or the owner's name for it. Parts that are not named get the licence
-    that an installed package states, or are listed as unknown."""
+    expression such as `MIT`, or the owner's name for it. Parts are `base`, `images`, `captions` and
+    others of your own; the licences of these three are listed as unknown unless they are named."""
     rescore: Alias | None = None
     """Alias of the version that `kedro run --pipeline=rescore` registers again. Null is `alias`."""
     signing: SigningSettings = field(default_factory=SigningSettings)
