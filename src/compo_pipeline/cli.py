@@ -1,4 +1,4 @@
-"""Commands of the project.
+"""Command-line interface: `compo-pipeline`'s own commands and options of `kedro run`.
 
 Kedro imports this module before it runs any command.
 

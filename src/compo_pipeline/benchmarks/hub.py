@@ -60,7 +60,7 @@ def files_by_name(root: Path, names: Mapping[str, str]) -> dict[str, list[Path]]
     """Paths of Parquet files below one folder, grouped by the data set that they belong to.
 
     Args:
-        root: folder.
+        root: folder of the benchmark's files.
         names: names by what the files, or a folder of theirs, may be called, in lower-case letters
             and digits.
 

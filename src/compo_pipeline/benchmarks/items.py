@@ -180,7 +180,7 @@ class Benchmark:
 
 
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:
-    """Labels of the benchmarks whose files are not the official ones, by benchmark name."""
+    """Display titles by benchmark name, for benchmarks whose items are not the official files'."""
     return {task.benchmark: task.title for task in subtasks if task.title}
 
 

@@ -1,4 +1,4 @@
-"""Texts and images that others published for captions: their settings, and how they are drawn.
+"""Published hard negatives, positives and images of captions: settings and sampling.
 
 `compo_pipeline.data.annotations` reads them from a table.
 """
@@ -93,7 +93,7 @@ class AnnotationSettings:
     NegCLIP's train_neg_clip.tsv, `sparcl` is SPARCL's csv of five captions per image, each with a
     negative and a positive."""
     columns: AnnotationColumns = field(default_factory=AnnotationColumns)
-    """Names of the columns, for the layout `columns`."""
+    """Names of the table's columns. Used only with `layout: columns`."""
     drawn: PositiveInt | None = None
     """Number of negatives of a view, drawn without repetition from all negatives of the caption.
     Null takes one of each column. Methods with one negative per text always draw one."""

@@ -178,7 +178,7 @@ def write_files(files: Mapping[str, str | bytes], folder: Path) -> None:
 
     Args:
         files: text or bytes, by path in the folder.
-        folder: the one that is replaced.
+        folder: folder that is replaced.
     """
     with atomic_folder(folder) as new:
         for name, content in files.items():

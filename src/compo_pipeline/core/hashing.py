@@ -1,4 +1,4 @@
-"""Hashes that tell stored values and files apart."""
+"""Content hashes of values and files, as keys of caches and as checksums."""
 
 from __future__ import annotations
 

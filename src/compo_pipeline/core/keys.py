@@ -1,4 +1,4 @@
-"""Files of an environment's configuration, one by one: for errors that name a file.
+"""Read each configuration file of a Kedro environment, so that an error names the file.
 
 Kedro merges files and ignores unknown keys. Those of globals are held against conf/base here; those
 of the parameters against the settings classes, by `project.settings`.

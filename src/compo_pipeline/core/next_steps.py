@@ -1,4 +1,4 @@
-"""Commands as the user would type them, and the last lines of a run: results and next commands."""
+"""Summary printed at the end of a run: its results, and the commands to type next."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kedro_run(pipeline: str, env: str | None, params: Mapping[str, Any]) -> str:
 
     Args:
         pipeline: name of the pipeline.
-        env: Kedro's environment; None is its default.
+        env: Kedro environment. None is Kedro's default.
         params: parameters by dotted key, or nested.
     """
     return f"kedro run --pipeline={pipeline}{options(env, params)}"
@@ -38,7 +38,7 @@ def options(env: str | None, params: Mapping[str, Any]) -> str:
     """Command-line options ` --env=... --params ...` as text, with passwords masked.
 
     Args:
-        env: Kedro's environment; None is its default.
+        env: Kedro environment. None is Kedro's default.
         params: parameters by dotted key, or nested.
     """
     command = "" if env is None else f" --env={shlex.quote(env)}"
@@ -89,7 +89,7 @@ def show_results(
 
     Args:
         pipeline: the finished one.
-        catalog: Kedro's.
+        catalog: Kedro's data catalog.
         parameters: the settings of the run.
         console: the terminal by default.
     """

@@ -1,4 +1,4 @@
-"""Folders of state and caches."""
+"""Paths of the folders for caches and intermediate state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts that are imported when first used, and settings.
+"""Registries of named plugins (methods, readers, ...) that import each one at its first use.
 
 Installed packages add their own.
 """

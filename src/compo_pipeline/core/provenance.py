@@ -1,4 +1,4 @@
-"""What a result comes from: the commit of the code, and the command line."""
+"""Provenance of a result: git commit of the code and command line of the run."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def masked(text: str, key: str = "") -> str:
     """A text with `***` in place of passwords in URLs and of values of keys named as secret.
 
     Args:
-        text: any.
+        text: text that may contain passwords.
         key: the dotted name of the text, where it is a single value.
     """
     prefix = f"{key}=" if key else ""

@@ -1,4 +1,4 @@
-"""Stores of values that are computed once: a kill loses none."""
+"""On-disk caches of computed values and tensors, which survive a killed process."""
 
 from __future__ import annotations
 

@@ -250,14 +250,16 @@ def _start_worker(function: Callable[[Any], Any], workers: int, folder: Path) ->
     os.chdir(folder)
     if parent := multiprocessing.parent_process():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
     compute.use_cores_later(workers)
 
 
-def _end_with(parent: BaseProcess) -> None:
+def _exit_with(parent: BaseProcess) -> None:
+    """Wait for the parent process to end, then end this worker process."""
     parent.join()
     os._exit(1)
 
 
 def _apply_function(partition: Any) -> Any:
+    """Call the function that this worker process was started with on a partition."""
     return _function(partition)

@@ -1,4 +1,4 @@
-"""Names, JSON, YAML, CSV, Parquet and texts in files that others wrote."""
+"""Safe reading of untrusted files: JSON, YAML, CSV, Parquet, and paths below a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts and images that others published for captions: a table, joined to caption rows.
+"""Published hard negatives, positives and images: read from a table and joined to captions.
 
 The layouts are those of public loaders: NegCLIP's `CsvDataset` (src/training/data.py of
 vinid/neg_clip, a copy is in xiaoxing2001/DeGLA) and SPARCL's `COCO_neg_pos`

@@ -86,7 +86,8 @@ class SourceSettings:
     format: str | None = None
     """Format of the source. Null is `data.format`."""
     splits: Open[str] | None = None
-    """Our names of the splits, and the source's own. Null is `data.splits`."""
+    """Names of the splits in this project, each with its name in the source. Null is
+    `data.splits`."""
     images: str | None = None
     """Folder below the source's root to which image paths of a table are relative. Null is
     `data.images`."""
@@ -113,10 +114,10 @@ class DataSettings:
     auto: the one of coco_captions, table, folder, img2dataset, webdataset and image_parquet that
     fits the files."""
     splits: Open[str]
-    """Our names of the splits, and the source's, held-out ones last. Null removes a split of
-    conf/base. COCO formats: the name in captions_<name>.json and of the image folder. Tables: a
-    file, or a pattern of files, below the root. The format folder: a folder below the root. auto:
-    any of these, or `.`, which recognises the splits."""
+    """Names of the splits in this project, each with its name in the source, held-out ones last.
+    Null removes a split of conf/base. COCO formats: the name in captions_<name>.json and of the
+    image folder. Tables: a file, or a pattern of files, below the root. The format folder: a folder
+    below the root. auto: any of these, or `.`, which recognises the splits."""
     images: str = ""
     """Folder below the root to which image paths of a table are relative."""
     columns: Columns = field(default_factory=Columns)

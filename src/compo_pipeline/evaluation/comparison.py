@@ -1,4 +1,4 @@
-"""Models side by side: values, intervals, paired differences.
+"""Compare models by metric: values, confidence intervals and paired differences.
 
 All values are per cent, as the papers print them.
 
@@ -137,7 +137,7 @@ class Row:
 
     @property
     def estimate(self) -> Estimate:
-        """Metric value and interval of the model that the row's first difference is about."""
+        """Value and interval of the compared model, the one that `difference` names as `model`."""
         return self.values[self.difference.model]
 
     def difference_of(self, model: str) -> Difference | None:

@@ -92,7 +92,7 @@ class ComparedModel:
 
 @dataclass(frozen=True, slots=True)
 class ScoresFingerprint:
-    """What a benchmark's scores depend on: items, images, version of scoring and settings.
+    """Fingerprint of what determines a benchmark's scores: items, images, code and settings.
 
     Weights and versions of libraries are left out.
 

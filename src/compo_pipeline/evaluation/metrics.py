@@ -1,4 +1,4 @@
-"""Metrics that are reported of scores: of every subtask, and their averages, with labels."""
+"""Reported metrics with their labels: values of every subtask, and averages over subtasks."""
 
 from __future__ import annotations
 

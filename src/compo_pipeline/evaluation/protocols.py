@@ -1,4 +1,4 @@
-"""Protocols as pure functions of similarities.
+"""Scoring protocols of the benchmarks, as pure functions of image-text similarities.
 
 They know no file format and no model.
 

@@ -1,4 +1,4 @@
-"""What the scored benchmarks say of composition, retrieval and zero-shot classification.
+"""Benchmarks grouped by role: composition, retrieval and zero-shot classification.
 
 Each role has sets, and a set is one metric:
 

@@ -46,7 +46,7 @@ def item_slices(
         subtasks: subtasks with their items.
         kinds: kinds of slices.
         parser: is called only for kinds that need parses.
-        captions: training captions, for `binding`.
+        captions: training captions, for slices of the kind `binding`.
         source_of: images of caption rows to their sources, for `source`.
     """
     tasks = [task for task in subtasks if not task.classes]

@@ -1,4 +1,4 @@
-"""Any number of models on the configured benchmarks, without a training."""
+"""Benchmark any number of existing models without training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a text has changed of a caption: attributes or objects exchanged, one replaced, one added.
+"""Classify the change from a caption to its negative: swapped, replaced or added words.
 
 It is read from the two texts alone, so it holds for hard negatives of any origin.
 """

@@ -1,4 +1,4 @@
-"""Clauses of captions turned round: active and passive voice, relations and their inverses.
+"""Rewrite clauses of captions: active to passive voice, and relations to their inverses.
 
 Only clauses that open the caption, and without a modifier that could come to modify another noun:
 "a cup being held by a man on a table" is not what "a man holding a cup on a table" says.
@@ -173,7 +173,7 @@ def _is_clause_end(parse: Parse, place: int) -> bool:
 
 
 def _ends_or_background_follows(parse: Parse, place: int) -> bool:
-    """Whether the clause ends at a token, or only a background or "too" follows.
+    """Whether nothing follows a token but "on a ... background", "too" or the end of the clause.
 
     Everything is before the background, and a further thing is there "too".
     """

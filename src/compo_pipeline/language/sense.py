@@ -1,4 +1,4 @@
-"""Which phrases can be exchanged so that a caption stays English and becomes false.
+"""Find phrases whose exchange leaves a caption fluent but makes it false.
 
 The papers' rules exchange any two words of one part of speech. Read one by one
 (docs/explanation/negatives.md), half of what they write is broken English ("a room living"), and

@@ -23,7 +23,7 @@ def match_mask(owners: Tensor, images: int) -> Tensor:
 
     Args:
         owners: [K], row of the caption that contains each concept.
-        images: m.
+        images: number m of images.
 
     Returns:
         [m, K], bool.

@@ -1,4 +1,4 @@
-"""Each row's positives against its own hard negative.
+"""Contrastive loss between each row's positives and its own hard negative.
 
 Shapes: m rows of a batch, L positives a row, D width of the joint space.
 """
@@ -22,7 +22,7 @@ def s_neg(
     Args:
         images: [m, D], normalised.
         positives: [L, m, D], normalised.
-        negatives: [m, D], normalised; anything finite where there is none.
+        negatives: [m, D], normalised. Rows of absent ones hold any finite values.
         valid: [m], bool: the row has a negative.
         scale: scalar, exp(logit_scale).
 

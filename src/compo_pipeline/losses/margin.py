@@ -64,7 +64,7 @@ def margin(difference: Tensor, margins: Margins) -> Tensor:
     (d - beta) / (m0 - beta))) from there to m0; m0 above.
 
     Args:
-        difference: [...].
+        difference: [...], higher logit minus lower logit.
         margins: margins of the three branches.
 
     Returns:

@@ -40,7 +40,7 @@ def multiple_negatives(
     Args:
         images: [m, D], normalised.
         texts: [m, B, D], normalised.
-        negatives: [m, B, D], normalised; anything finite where there is none.
+        negatives: [m, B, D], normalised. Rows of absent ones hold any finite values.
         valid: [m, B], bool: the negative exists.
         scale: scalar, exp(logit_scale).
 

@@ -1,4 +1,4 @@
-"""Hard negatives as further texts of the batch's contrast.
+"""NegCLIP's contrastive loss, in which hard negatives are further texts of the batch.
 
 Shapes: m rows of a batch, N hard negatives of the whole batch, D width of the joint space.
 """
@@ -24,7 +24,7 @@ def negclip(
     Args:
         images: [m, D], normalised.
         texts: [m, D], normalised.
-        negatives: [N, D], normalised; anything finite where there is none.
+        negatives: [N, D], normalised. Rows of absent ones hold any finite values.
         valid: [N], bool: the negative exists.
         scale: scalar, exp(logit_scale).
 
@@ -50,7 +50,7 @@ def own_negative(
 
     Args:
         images: [m, D], normalised.
-        texts: [m, D], normalised; anything finite where there is none.
+        texts: [m, D], normalised. Rows of absent ones hold any finite values.
         negatives: embeddings of the negatives [m, D].
         valid: [m], bool: the text exists.
         foiled: [m], bool: its negative exists.

@@ -1,4 +1,4 @@
-"""Contrast of real pairs and the synthetic pairs that are made of them.
+"""Contrastive and ranking losses on real pairs and the synthetic pairs edited from them.
 
 A sextuple is a real pair, a negative pair (its meaning changed) and a positive pair (its meaning
 kept), each an image and a text. Either half of a synthetic pair may be absent.
@@ -27,7 +27,7 @@ def similarities(images: Tensor, texts: Tensor, scale: Tensor | float) -> Tensor
     """Logits [3, n, 3, n] of every image with every text: scale times cosine.
 
     Args:
-        images: [3, n, D], normalised; anything finite where there is none.
+        images: [3, n, D], normalised. Rows of absent ones hold any finite values.
         texts: embeddings of the texts [3, n, D].
         scale: scalar, exp(logit_scale) or another inverse temperature.
 
@@ -49,8 +49,8 @@ def contrast(logits: Tensor, bias: Tensor, images: Tensor, texts: Tensor) -> Ten
     Args:
         logits: [3, n, 3, n], of `similarities`.
         bias: scalar, logit_bias.
-        images: [3, n], bool: the image exists; that of one sextuple at least.
-        texts: [3, n], bool: the text exists; that of one sextuple at least.
+        images: [3, n], bool: the image exists; at least one sextuple has one.
+        texts: [3, n], bool: the text exists; at least one sextuple has one.
 
     Returns:
         Scalar, binary cross entropy, mean over the pairs that exist.

@@ -1,4 +1,4 @@
-"""CS-CLIP: NegCLIP on captions, and the same on their units, each with a foil of its own.
+"""CS-CLIP: NegCLIP on captions, and on their units (entities and relations) with unit foils.
 
 Source: "Half-Truths Break Similarity-Based Retrieval" (arXiv 2602.23906), and its authors' code:
 two units of a caption a step, drawn anew, relations first; a unit is contrasted with those of the

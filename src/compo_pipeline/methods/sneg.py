@@ -1,4 +1,4 @@
-"""S-Neg: CLIP, and each image's choice between its caption and the caption's own negatives.
+"""S-Neg: CLIP's loss, and a loss between each caption and its own hard negatives only.
 
 Source: CLIC paper, Eq. 3, for the loss that SVLC and DAC add to CLIP's; with several negatives it
 is a softmax over all of them (the authors' code of both). Whether the negatives are further texts
@@ -81,7 +81,7 @@ def contrastive_terms(
     """Loss terms of given embeddings: CLIP's contrastive loss and S-Neg.
 
     Args:
-        objective: weights.
+        objective: settings with the weights of the losses.
         images: [m, D], normalised.
         texts: [m, K + 1, D], normalised, the caption first.
         valid: [m, K], bool: the negative exists.

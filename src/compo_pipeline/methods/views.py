@@ -163,7 +163,7 @@ def long_view(caption: Caption, view: View, language: str) -> View:
 
     Args:
         caption: caption of the view.
-        view: the method's own, which has as many positives and negatives; of a pair half of them.
+        view: view that the method makes of the caption. The result has as many texts per image.
         language: name and version of the language pipeline.
     """
     rows = 2 if view.kind == PAIR else 1

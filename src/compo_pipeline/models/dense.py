@@ -92,7 +92,7 @@ def encode_images_densely(model: Any, pixels: Tensor, name: str) -> DenseImages:
     """Encode pixels [m, 3, H, W]: embeddings of the images and of their patches.
 
     Args:
-        model: open_clip's.
+        model: model of open_clip.
         pixels: pixels as the model's transform gives them.
         name: name of the model, for errors.
 
@@ -111,7 +111,7 @@ def refuse_without_patches(model: Any, name: str, otherwise: str | None = None) 
     """Raise an error if a model's architecture gives no patches in the joint space.
 
     Args:
-        model: open_clip's; weights are not read.
+        model: model of open_clip, whose weights are not read.
         name: name of the model, for errors.
         otherwise: advice if no other model fits, for errors.
 
@@ -187,7 +187,7 @@ def encode_text_tokens(model: Any, tokens: Tensor, name: str) -> TextTokens:
     """Encode token ids [K, T]: embeddings of the texts and of all tokens, padding included.
 
     Args:
-        model: open_clip's.
+        model: model of open_clip.
         tokens: tokens as the model's tokenizer gives them.
         name: name of the model, for errors.
 
@@ -207,7 +207,7 @@ def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
     """Encode token ids [K, T]: embeddings of texts and tokens, with a mask of content tokens.
 
     Args:
-        model: open_clip's.
+        model: model of open_clip.
         tokens: tokens as the model's tokenizer gives them.
         name: name of the model, for errors.
 
@@ -228,7 +228,7 @@ def refuse_without_tokens(
     """Raise an error if a model's architecture gives no text tokens in the joint space.
 
     Args:
-        model: open_clip's; weights are not read.
+        model: model of open_clip, whose weights are not read.
         name: name of the model, for errors.
         otherwise: advice if no other model fits, for errors.
         marked: whether token ids must say where a text begins and ends.

@@ -1,4 +1,4 @@
-"""What the configuration files of a foreign model folder may say.
+"""Allowed keys of the configuration files in model folders from untrusted sources.
 
 Libraries run code that a folder brings, or fetch and read other models, where its configuration
 asks for it. So keys are refused that are not known to describe a network.

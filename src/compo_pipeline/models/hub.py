@@ -1,4 +1,4 @@
-"""Requests to the Hugging Face hub that fail soon.
+"""Download from the Hugging Face hub with short timeouts instead of long retries.
 
 Its library retries a file for half a minute where there is no network, and waits without limit
 where a network drops the packets.

@@ -49,7 +49,7 @@ def attach(
     """Add LoRA adapters to the towers that train, in place, and freeze all other weights.
 
     Args:
-        model: open_clip's, in evaluation mode.
+        model: model of open_clip in evaluation mode.
         rank: rank of every adapter. Its update is scaled by 1 / rank.
         name: name of the model, for errors.
         towers: image, text or both.

@@ -44,7 +44,7 @@ class NormalisedTower(nn.Module):
         """A tower of a model.
 
         Args:
-            model: open_clip's, whose weights the file holds.
+            model: model of open_clip, whose weights the file holds.
             encode: method `encode_image` or `encode_text` of the model.
         """
         super().__init__()

@@ -45,7 +45,8 @@ def tokenizer(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Tokenize:
 
     Args:
         plan: plan of the model.
-        text_cfg: open_clip's; its `tokenizer_kwargs` and context length hold for any tokenizer.
+        text_cfg: `text_cfg` of open_clip's configuration. Its `tokenizer_kwargs` and context
+            length hold for any tokenizer.
 
     Raises:
         SettingsError: the tokenizer cannot be had, or is not the model's; the message names the
@@ -101,7 +102,7 @@ def lost_tokens(tokenize: Any, texts: Sequence[str], ids: torch.Tensor) -> torch
     """Number of tokens of each text that truncation to the context length cuts off [K].
 
     Args:
-        tokenize: open_clip's.
+        tokenize: open_clip tokenizer.
         texts: K texts.
         ids: token ids of the texts [K, T].
     """

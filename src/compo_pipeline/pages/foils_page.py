@@ -47,7 +47,7 @@ def review_page(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path) ->
 
     Args:
         drawn: items in their order, at least one.
-        report: `foils_report`.
+        report: content of the dataset `foils_report`.
         root: folder that the images' paths are relative to.
     """
     split = drawn[0].split
@@ -84,7 +84,7 @@ def sections(
 
     Args:
         comparison: comparison of the run.
-        report: `foils_report`.
+        report: content of the dataset `foils_report`.
         split: name of the set that is scored; None for none.
         noise: noise by kind. The noise of all items has the empty name.
     """

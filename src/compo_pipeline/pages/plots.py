@@ -66,7 +66,7 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str]) -> list[Plot]:
     """Plot every subtask of SugarCrepe and SugarCrepe++: each model's value with its interval.
 
     Args:
-        rows: all metrics.
+        rows: metrics of the compared models, a row each.
         models: names by role.
 
     Returns:

@@ -67,7 +67,7 @@ def suite_page(
 
 
 def _frontier(suite: Comparison) -> list[pages.Plot]:
-    """Composition of the models against zero-shot accuracy and retrieval."""
+    """Scatter plots of the models: composition against zero-shot accuracy and retrieval."""
     values = [
         (name, ROLE_LABELS[BENCHMARKS[row.benchmark].role], estimate.value)
         for row in suite.headlines

@@ -119,7 +119,7 @@ def run(
 
     Args:
         registration: name and public key of the versions.
-        store: MLflow's; a relative path is below the working directory.
+        store: URI of the MLflow store. A relative path is below the working directory.
         base: the base model's settings.
         evaluation: settings of evaluation, for the device.
         benchmarks: items of these are shown as examples.

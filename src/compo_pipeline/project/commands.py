@@ -1,4 +1,4 @@
-"""Commands that need no project."""
+"""Command-line commands that run outside of a Kedro project, such as `new` and `doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is missing or unusable of the inputs of a run, told before its first node, all at once."""
+"""Check the inputs of a run before its first node, and report all missing or invalid ones."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def check_resources(
 
     Args:
         parameters: the project's.
-        pipeline: the one that is about to run.
-        catalog: Kedro's.
+        pipeline: pipeline that is about to run.
+        catalog: Kedro's data catalog.
 
     Raises:
         SettingsError: one line for each problem.
@@ -92,8 +92,8 @@ def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None
     """Raise an error if a catalog entry that the pipeline reads does not exist.
 
     Args:
-        pipeline: the one that is about to run.
-        catalog: Kedro's.
+        pipeline: pipeline that is about to run.
+        catalog: Kedro's data catalog.
 
     Raises:
         MissingInput: naming the catalog entries, their paths, and the pipelines that write them.
@@ -138,7 +138,7 @@ def _signing(run: Run) -> None:
 
 
 def _selecting_items(run: Run) -> Iterator[str]:
-    """Yield errors for scored items that also select weights or settings, of judged versions."""
+    """Yield errors for benchmark items that both select weights or settings and are reported."""
     # Without an evaluation the stored one says what was scored: `export_checkpoint` reads it.
     judged = run.settings.registration.alias is not None and run.writes("registered")
     if not (run.writes("rescored") or (judged and run.writes("comparison"))):

@@ -280,7 +280,7 @@ def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
 
 
 def site_of(loader: OmegaConfigLoader, run: RunSettings) -> Site:
-    """Where the pages of a run are written, by the catalog."""
+    """Folders that the catalog configures for the HTML pages of a run."""
     pages = {
         name: str(Path(entry["filepath"], entry["page"]))
         for name, entry in loader["catalog"].items()
@@ -327,7 +327,7 @@ def check_settings(
 
     Args:
         parameters: the project's.
-        pipeline: the one that is about to run.
+        pipeline: pipeline that is about to run.
         place: function that names the place of a key, for errors.
 
     Raises:

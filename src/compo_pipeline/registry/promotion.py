@@ -281,7 +281,7 @@ def _judge(
 
     Args:
         challenger: the version that may become champion.
-        champion: the version that is champion; None compares with the challenger's base.
+        champion: version with the alias champion. None compares with the challenger's base.
         alias: alias of the challenger, for the command in an error.
         settings: settings of the gate, and the waived roles.
         signing: the configured keys.
@@ -309,7 +309,7 @@ def _judge(
 
 
 def _incomparable(ours: VerifiedFiles, theirs: VerifiedFiles | None, alias: str) -> str | None:
-    """Why the evidence judges nothing: other weights, items that select, other ways of scoring."""
+    """Reason why the gate cannot judge a version by its evidence, or None if it can."""
     number, evidence = ours.lineage.version, ours.evidence
     for files, name in ((ours, alias), (theirs, CHAMPION)):
         if files is not None and files.evidence.version != files.lineage.fingerprint:

@@ -269,7 +269,7 @@ def register(
 
     Args:
         folder: written by `export_with_card`, with its evidence.
-        run: the one that trained it.
+        run: run that trained the model.
         manifest: manifest of the data (`data_hash`).
         comparison: result of the run's evaluation; the model's figures are linked to it.
         root: folder of the data.

@@ -1,4 +1,4 @@
-"""A version's files: the one check before they are used, probes that are stored with them, loading.
+"""Verify the files of a registered version by hashes and probe embeddings, and load its model.
 
 Whatever opens a version does so through `verified`. Nothing of its folder is imported or unpickled
 there, so that a folder may come from a store that others write.
@@ -81,7 +81,7 @@ class VerifiedFiles:
         return self.read(partial(load_checked, registered=self.lineage.fingerprint))
 
     def read(self, reader: Callable[[Path], _Read]) -> _Read:
-        """What a function such as `read_tables` reads of the exported folder.
+        """Apply a reading function, such as `read_tables`, to the exported folder.
 
         Raises:
             VersionError: it cannot be read.

@@ -1,4 +1,4 @@
-"""A challenger in shadow: it answers some requests too, and its answers are compared.
+"""Shadow deployment: a challenger also answers some requests, and its answers are compared.
 
 It is asked in a thread of low priority, after the request was answered; what does not fit into its
 queue, and what fails, is counted. Its alias is followed as that of the model that answers.

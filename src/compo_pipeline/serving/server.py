@@ -72,7 +72,7 @@ def run(
     Args:
         settings: device and limits of the server.
         registration: name and public key of the versions.
-        store: MLflow's; a relative path is below the working directory.
+        store: URI of the MLflow store. A relative path is below the working directory.
         model: `models:/<name>@<alias>`, `models:/<name>/<version>` or the folder of an exported
             model; None is the model of the setting `registration.name`.
         alias: alias of the version. None is the champion.

@@ -54,7 +54,8 @@ class RequestLogSettings:
     max_age_days: Annotated[float, Field(gt=0, le=36_500)] = 30.0
     """Age in days at which a file is deleted."""
     flush_seconds: PositiveFloat = 60.0
-    """Seconds after which a row is in a file. A killed server loses the rows of this time."""
+    """Seconds between writes of logged rows to files. A killed server loses the rows since the
+    last write."""
 
 
 @settings

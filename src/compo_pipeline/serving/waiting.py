@@ -1,4 +1,4 @@
-"""A thread that works off answered requests, bounded in memory so that no request waits for it."""
+"""Background worker thread with a bounded queue, for logging and shadow requests."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _TRIES = 10
 
 
 def name_of(image: ImageInput) -> str:
-    """Name of an image of a batch: a hash of 64 bits, which two of a million share at 3e-8."""
+    """Identifier of an image of a batch: a 64-bit hash of its paths and how they are combined."""
     return f"{digest(image.axis or '', image.counterfactual, *image.paths):016x}"
 
 

@@ -145,7 +145,8 @@ class CurriculumSettings:
     (`replace_relation`). Empty: all rows train from the start."""
 
     epochs: PositiveInt = 1
-    """Number of first epochs in which only these rows train. They repeat until an epoch is full."""
+    """Number of first epochs in which only rows with negatives of `curriculum.kinds` train. The
+    rows repeat until an epoch is full."""
 
 
 @settings

@@ -25,7 +25,7 @@ _PLAIN = (None, "base", "local")
 
 @dataclass(frozen=True, slots=True)
 class TunedRun:
-    """How `train_eval` runs with tuned values: Kedro environment, other parameters and method."""
+    """Kedro environment, parameters and method with which `train_eval` uses the tuned values."""
 
     env: str | None
     """Kedro's environment; None is its default."""

@@ -102,7 +102,7 @@ def restyled(
     At weight 0 the content has still gone through encoder and decoder, which blurs it a little.
 
     Args:
-        content: pixels; 16 either way at least, in multiples of 8.
+        content: pixels of the content image. Height and width are multiples of 8, at least 16.
         style: pixels, of any size.
         weight: 0 leaves the content's statistics, 1 gives the style's.
         encode: function that encodes images, see `encoder`.

@@ -70,7 +70,7 @@ def count_forms(text: str, cleaned: str, counts: Mapping[str, Any]) -> None:
 
     Args:
         text: text of the source.
-        cleaned: text that `plain` makes of it.
+        cleaned: result of `plain` for the source's text.
         counts: counts by name, changed here.
     """
     # Most captions are ruled out by this, in a tenth of the patterns' time.
@@ -113,7 +113,7 @@ def distinct_texts(rows: Table[Caption]) -> dict[str, Any]:
 
 
 def warnings(report: Mapping[str, Any]) -> list[str]:
-    """What the ingest report says of captions that train badly, a text each.
+    """Warnings of the ingest report about captions that harm training.
 
     Args:
         report: report of ingest, with `distinct_texts`, `captions` and `forms`.

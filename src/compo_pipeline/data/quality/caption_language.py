@@ -81,7 +81,7 @@ def measure(
     a third to a half, as words are common to languages.
 
     Args:
-        captions: rows; some thousand of them are read.
+        captions: caption rows, of which some thousand are read.
         nlp: a spaCy pipeline.
         settings: the least share.
 

@@ -86,7 +86,7 @@ def ingest(
         engine: measures images.
         held_out: images whose rows do not train. An equal share of each source comes from outside
             of the samples, in whole images; the rest is carved out of the training rows.
-        captions: take the place of the records' own; None for none.
+        captions: captions that replace those of the records. None keeps the records'.
     """
     spare = held_out_per_source(held_out, len(records))
     chosen = {name: used_records(own, samples[name], spare) for name, own in records.items()}
@@ -261,7 +261,7 @@ def used_records(
     """Sampled and held-out records of a source, and the sample's entry of the ingest report.
 
     Args:
-        records: all; read twice where rows are held out of a sample.
+        records: all records of the source, read twice where rows are held out of a sample.
         sample: sample of records to use.
         held_out: images whose rows are held out, from outside of the sample.
     """
@@ -367,7 +367,7 @@ def manifest_of(
     Args:
         root: folder of the data.
         annotations: files below it.
-        images: measurements.
+        images: measurements of the images.
         captions: hash of captions that are in no file of the source; empty where there are none.
 
     Returns:

@@ -76,7 +76,7 @@ def find_cases(
 
 
 def _own_cases(place: Path, text: str) -> list[Case]:
-    """Cases of all given phrases with all image files of a folder, without its subfolders."""
+    """Pair each given phrase with each image file of a folder, without its subfolders."""
     phrases = list(dict.fromkeys(phrase.strip() for phrase in text.split(";") if phrase.strip()))
     if not phrases:
         raise SettingsError(f"attention.phrases: no phrase in {text!r}")

@@ -1,4 +1,4 @@
-"""What to change so that training asks for the kinds of change that a model misses."""
+"""Advice of the diagnosis: settings whose hard negatives have the changes that a model misses."""
 
 from __future__ import annotations
 

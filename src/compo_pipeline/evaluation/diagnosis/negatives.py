@@ -1,4 +1,4 @@
-"""What the hard negatives of a training ask for, by kind of change, or would by other rules.
+"""Count a training's hard negatives by kind of change, under its own and under other rules.
 
 A rule is measured on a sample of the training captions: it makes their negatives, and these are
 counted by what they have changed.

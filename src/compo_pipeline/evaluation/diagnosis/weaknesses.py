@@ -1,4 +1,4 @@
-"""Which kinds of change a model misses, and whether its training asked for them."""
+"""Weaknesses of a model by kind of change, with the number of such hard negatives in training."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Models that answer in words, behind an OpenAI-compatible endpoint."""
+"""Client of chat models behind an OpenAI-compatible endpoint."""

@@ -1,4 +1,4 @@
-"""Many questions to an OpenAI-compatible endpoint at once: `POST <url>/chat/completions`."""
+"""Concurrent requests to an OpenAI-compatible endpoint: `POST <url>/chat/completions`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Endpoint:
     Answers are stored before they are used.
 
     Args:
-        settings: parsed.
+        settings: settings of the endpoint.
         key: YAML key of the settings, for errors.
         seed: seed of the run. It draws the waits.
         cache: file of stored answers.

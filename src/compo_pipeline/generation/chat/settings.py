@@ -1,4 +1,4 @@
-"""Settings of a server of a model that answers in words."""
+"""Settings of an OpenAI-compatible chat endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caption editor and image generator of a table: edited captions of others, and their images.
+"""Caption editor and image generator that read existing edits and images from a table.
 
 Nothing is checked but that there is a text and an image: the table counts, not our rules.
 """

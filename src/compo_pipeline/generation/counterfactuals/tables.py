@@ -1,4 +1,4 @@
-"""Figures of the table `counterfactuals`: its quarantine, its summary, and reasons of failures."""
+"""Summarise the table `counterfactuals`: counts, quarantined rows and reasons of failure."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def refuse_too_many(rows: Sequence[Counterfactual], tolerated: float, preview: P
 
     Args:
         rows: rows of the table.
-        tolerated: share of the edits of either role that may fail; all of them never may.
+        tolerated: largest share of failed edits in either role. It is an error if all edits fail.
         preview: the folder of the preview page.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Pairs of a caption and a foil such that their texts do not tell which is which.
+"""Choose caption-foil pairs so that a text-only model cannot tell caption from foil.
 
 1. Items are chosen in couples, of two images. Of a couple a text model prefers the caption in one
    item and the foil in the other: it is right in exactly half of all items.

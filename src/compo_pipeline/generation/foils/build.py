@@ -73,7 +73,7 @@ class Texts:
 
     Args:
         captions: captions that are given, of each training image.
-        settings: kinds.
+        settings: settings with the kinds of foils.
         parser: parser of captions.
     """
 

@@ -1,4 +1,4 @@
-"""Drafts of items: a caption, and one that the generators of hard negatives make false.
+"""Draft foil items: a caption, and a false version by the generators of hard negatives.
 
 Every draft exchanges one expression for another one. Captions and foils of a draft have as many
 words, but where one of the two expressions has more (in front of, behind).
@@ -275,7 +275,7 @@ def _detail_drafts(
 
 
 def _fold_pair(words: tuple[str, str]) -> tuple[str, str]:
-    """Two words, case-folded."""
+    """Case-fold a pair of words."""
     return fold_case(words[0]), fold_case(words[1])
 
 
@@ -340,8 +340,8 @@ class Evidence:
         Args:
             category: "attribute" joins attributes with nouns, "relation" prepositions with their
                 objects, "entity" subjects with objects.
-            firsts: lemmas.
-            seconds: other lemmas.
+            firsts: candidate lemmas of the first phrase.
+            seconds: candidate lemmas of the second phrase.
         """
         return not self._stated[category].isdisjoint(product(firsts, seconds))
 

@@ -1,4 +1,4 @@
-"""Which foils are built of the held-out rows."""
+"""Settings of the foils that are built from held-out captions."""
 
 from __future__ import annotations
 

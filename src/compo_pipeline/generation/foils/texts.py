@@ -1,4 +1,4 @@
-"""Models of texts: a smoothed trigram model, and a classifier of captions and foils.
+"""Text-only baselines on foils: a smoothed trigram model, and a classifier of captions and foils.
 
 Smoothing: Witten and Bell, "The zero-frequency problem", IEEE Transactions on Information Theory 37
 (1991), method C, interpolated down to equal probabilities of all words.

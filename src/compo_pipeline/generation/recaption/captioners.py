@@ -55,7 +55,7 @@ class Question(NamedTuple):
     load: Callable[[], Image]
 
     def image(self) -> Image:
-        """The loaded image.
+        """Load the image to caption.
 
         Raises:
             NoAnswer: it can no longer be read.

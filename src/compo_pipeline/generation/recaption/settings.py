@@ -37,8 +37,8 @@ class RecaptionSettings:
     keep_original: bool = False
     """Whether the source's captions of an image stay as further sentences of its row."""
     dry_run: PositiveInt | None = None
-    """Number of random images to caption for a look, if ingest ends with them
-    (`--to-nodes=data.recaption_images`). Null captions all images."""
+    """Number of random images to caption in a trial run of ingest, which
+    `--to-nodes=data.recaption_images` ends after the captions. Null captions all images."""
     known_words: Share | None = 0.5
     """Captions are rejected if the language pipeline knows a smaller share of their words. Null
     rejects none."""

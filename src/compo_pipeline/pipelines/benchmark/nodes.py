@@ -75,9 +75,11 @@ def write_report(
     evaluation: EvaluationSettings,
     site: Site,
 ) -> tuple[list[ItemChange], dict[str, str | bytes]]:
-    """Items that only one of the first and another model gets right, and the page of all models.
+    """Build the page that compares all models, and log the page and the metrics to MLflow.
 
-    The page shows some of these items, and is in MLflow too.
+    Returns:
+        Items that either the first or another model gets right, but not both, and the page's
+        files. The page shows some of these items.
     """
     baseline, *others = suite.models
     changes = [

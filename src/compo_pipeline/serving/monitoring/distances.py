@@ -1,4 +1,4 @@
-"""Requests far from the reference, and the hardest ones.
+"""Find requests that are out of distribution, and the hardest requests by several measures.
 
 n requests, m rows of the reference, D width of the joint space.
 """

@@ -131,7 +131,7 @@ class Compared:
 
 
 def compare_rows(window: PairRows, reference: PairRows, seed: int) -> Compared:
-    """Compute the quantities to compare, from at most `MOST_ROWS` requests and the reference.
+    """Collect what is tested for drift, of requests and reference: embeddings, cosines, lengths.
 
     Args:
         window: one row for each image.

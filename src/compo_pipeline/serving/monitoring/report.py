@@ -1,4 +1,4 @@
-"""What a report says of a window: drift, requests out of distribution, the hardest ones."""
+"""Monitoring report of a window: drift, out-of-distribution requests and the hardest ones."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def read_window(
     Args:
         folder: folder of the log.
         fingerprint: fingerprint of the version's weights.
-        width: D.
+        width: width D of the joint space.
         settings: the window, and the most rows.
         now: the present time.
 
@@ -257,7 +257,7 @@ def _cluster_names(batch: pa.RecordBatch) -> list[str]:
 def _draw_clusters(
     batches: Iterable[pa.RecordBatch], most: int
 ) -> tuple[list[pa.RecordBatch], Counter[str]]:
-    """Draw clusters at random and return their rows, with the number of rows of every cluster.
+    """Draw clusters of logged rows at random: returns their rows, and the size of every cluster.
 
     Args:
         batches: usable rows.
