@@ -44,6 +44,7 @@ README = {
     ITT: "ITT, mean of five subtasks",
     TOT: "TOT, mean of five subtasks",
     RELATION: "replaced relations",
+    "sugar_crepe/accuracy/swap_obj": "swapped objects",
     SWAPPED: "swapped attributes",
     ADDED: "added attributes",
     TO_TEXT: "R@1, image to text",

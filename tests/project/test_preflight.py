@@ -452,15 +452,9 @@ def official(tmp_path: Path) -> Path:
     return tmp_path / "official"
 
 
-@pytest.mark.parametrize(
-    ("pipeline", "instead"),
-    [
-        ("tuning", "foils (tuning.benchmarks.foils.split) or retrieval"),
-        ("train_eval", "training.validation.figure=foils/accuracy/average"),
-    ],
-)
+@pytest.mark.parametrize("pipeline", ["tuning", "train_eval"])
 def test_official_test_items_select_nothing(
-    problems: Problems, official: Path, pipeline: str, instead: str
+    problems: Problems, official: Path, pipeline: str
 ) -> None:
     """Items of one's own in the same format do, which `benchmarks.json` beside them says."""
     files = {"root": str(official), "images": str(official)}
@@ -469,10 +463,9 @@ def test_official_test_items_select_nothing(
     changes: dict[str, Any] = {"tuning": {"benchmarks": {**files, **sets}}}
     if pipeline == "train_eval":
         changes["training"] = {"validation": validation}
-    lines = problems(pipeline, **changes)
+    (line,) = problems(pipeline, **changes)
     told = f"tuning.benchmarks: the files of sugar_crepe below {official} are official test"
-    assert lines and all(line.startswith(told) for line in lines)
-    assert f"expected {instead}" in lines[-1]
+    assert line.startswith(told)
     titles = {"source": "made here", "titles": {"sugar_crepe": "SugarCrepe-style"}}
     (official / "benchmarks.json").write_text(json.dumps(titles))
     assert problems(pipeline, **changes) == []

@@ -233,7 +233,7 @@ def _foil_splits(run: Run) -> Iterator[str]:
 
 def _tuned_items(run: Run) -> Iterator[str]:
     """Yield errors for items that select settings and that train, are reported or official."""
-    from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
+    from compo_pipeline.tuning.selection import TUNED, refuse_official
 
     tuned = run.settings.tuning.benchmarks
     if run.reads("tuning"):
@@ -246,7 +246,7 @@ def _tuned_items(run: Run) -> Iterator[str]:
         yield from _items(run, tuned, TUNED)
     chooses = run.settings.training.wise_ft.ratio == "auto"
     if run.reads("tuning") or (chooses and run.reads("tuning.benchmarks")):
-        refuse_official(tuned, TUNED, INSTEAD)
+        refuse_official(tuned)
 
 
 def _reported_items(run: Run) -> Iterator[str]:

@@ -42,7 +42,6 @@ FOILS_FIGURE = f"{foils_of_captions.NAME}/accuracy/{foils_of_captions.AVERAGE}"
 TUNED = "tuning.benchmarks"
 # Benchmarks of the dataset's own captions, and the key of their split or set below `benchmarks`.
 _OWN = {retrieval.NAME: "retrieval.split", foils_of_captions.NAME: "foils.split"}
-INSTEAD = f"foils ({TUNED}.foils.split) or retrieval ({TUNED}.retrieval.split) of held-out rows"
 
 
 @dataclass(frozen=True)
@@ -163,12 +162,12 @@ def held_out(
         images = {row.image_id for row in rows}
         wanted = _validation_subtasks(settings, settings.figure, captions, images, root, selecting)
     scored = loading.gather(reported, captions, root, foils)
-    metrics = ItemMetrics(_unreported(wanted, scored, EvaluationSettings().workers, TUNED))
+    metrics = ItemMetrics(_unreported(wanted, scored, EvaluationSettings().workers))
     return HeldOut(rows, metrics, metrics.fingerprint)
 
 
 def _unreported(
-    items: Sequence[Subtask], reported: Sequence[Subtask], workers: int, key: str
+    items: Sequence[Subtask], reported: Sequence[Subtask], workers: int
 ) -> list[Subtask]:
     """The benchmark items that select weights or settings, without reported items.
 
@@ -179,8 +178,8 @@ def _unreported(
     rest = [task for task in items if task.benchmark != foils_of_captions.NAME]
     unranked = [task for task in reported if task.benchmark != retrieval.NAME]
     return [
-        *without_reported(own, unranked, workers, key),
-        *without_reported(rest, reported, workers, key),
+        *without_reported(own, unranked, workers, TUNED),
+        *without_reported(rest, reported, workers, TUNED),
     ]
 
 
@@ -213,27 +212,26 @@ def benchmark_files(
         retrieval=RetrievalSettings(None),
         foils=FoilBenchmarkSettings(),
     )
-    instead = f"{KEY}.figure={FOILS_FIGURE}, a figure of retrieval, or null for the loss"
-    refuse_official(files, TUNED, instead)
+    refuse_official(files)
     return files
 
 
-def refuse_official(settings: BenchmarksSettings, key: str, instead: str) -> None:
+def refuse_official(settings: BenchmarksSettings) -> None:
     """Refuse official benchmark files as items that select weights or settings.
 
     Args:
         settings: settings of the items that select weights or settings.
-        key: YAML key of the items.
-        instead: advice on other items that may select.
 
     Raises:
         SettingsError: files are not named as other than the official ones.
     """
     if names := loading.official_benchmarks(settings):
         raise SettingsError(
-            f"{key}: the files of {', '.join(names)} below {settings.root} are official test "
-            f"items, which select nothing; expected {instead}, or items of your own, which a "
-            f"{loading.TITLES} beside their folders names (docs/how-to/tuning.md)"
+            f"{TUNED}: the files of {', '.join(names)} below {settings.root} are official test "
+            f"items, which select nothing; expected foils ({TUNED}.foils.split, or {KEY}.figure="
+            f"{FOILS_FIGURE}), retrieval ({TUNED}.retrieval.split) of held-out rows, or items of "
+            f"your own, which a {loading.TITLES} beside their folders names "
+            "(docs/how-to/tuning.md)"
         )
 
 
@@ -319,11 +317,10 @@ def study_items(
     Raises:
         SettingsError: they are missing, official test items, or among the reported ones.
     """
-    key = TUNED
-    refuse_official(validation, key, INSTEAD)
+    refuse_official(validation)
     try:
         items = loading.gather(validation, captions, root, foils)
     except SettingsError as error:
-        found = loading.with_yaml_key(error.message, key)
-        raise SettingsError(f"{key}, the validation items of a study: {found}") from None
-    return _unreported(items, loading.gather(reported, captions, root, foils), workers, key)
+        found = loading.with_yaml_key(error.message, TUNED)
+        raise SettingsError(f"{TUNED}, the validation items of a study: {found}") from None
+    return _unreported(items, loading.gather(reported, captions, root, foils), workers)
