@@ -1,4 +1,4 @@
-"""The command `compo-pipeline`: Kedro's commands on the project, and those that need no project."""
+"""Entry point of the command `compo-pipeline`, which adds its own commands to Kedro's."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _project_commands() -> Group:
-    """The project's commands and those that need none.
-
-    Kedro's own are left to its help.
-    """
+    """All commands of `compo-pipeline` except Kedro's own, for the help text."""
     import click
 
     from compo_pipeline.cli import cli

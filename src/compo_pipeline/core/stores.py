@@ -133,7 +133,7 @@ class TensorStore:
 
     Args:
         folder: folder of the files. Those that exist are read. None stores none.
-        wanted: keys whose rows are read; None reads all.
+        wanted: keys whose rows are read. None reads all.
     """
 
     def __init__(self, folder: Path | None, wanted: Container[str] | None = None) -> None:

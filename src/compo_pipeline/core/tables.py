@@ -295,7 +295,7 @@ class Groups(Mapping[str, Sequence[Row]]):
 
 
 class ById(Mapping[str, Row]):
-    """Mapping from `sample_id` to the row of a table, or to the last row with this id."""
+    """Mapping from `sample_id` to the table's row with this id, the last one of several."""
 
     def __init__(self, table: Table[Row]) -> None:
         self._table, self._rows = table, Groups(table)

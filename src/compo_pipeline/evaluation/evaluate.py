@@ -244,7 +244,7 @@ def score_models(
 
     Args:
         subtasks: subtasks to score.
-        models: loaders by role or name; one model is in memory at a time.
+        models: loaders by role or name. One model is in memory at a time.
         settings: batches, precision.
         store: folder of stored embeddings, and of the rows until the process ends; None stores no
             embeddings, and the rows in the system's folder of temporary files.
@@ -378,7 +378,7 @@ def require_base(
 
     Args:
         base: the base model.
-        training_record: the record beside the checkpoint; empty if unknown.
+        training_record: training record stored beside the checkpoint, or empty.
         same: whether the two models have the same architecture and preprocessing.
 
     Raises:

@@ -86,7 +86,7 @@ def score_suite(
 
     Args:
         subtasks: subtasks to score.
-        models: loaders by name, the baseline first; one model is in memory at a time.
+        models: loaders by name, the baseline first. One model is in memory at a time.
         settings: batches, precision.
         benchmarks: benchmarks that were requested, for the record.
         store: folder of stored embeddings, and of the rows until the process ends.

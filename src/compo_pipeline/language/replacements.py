@@ -99,7 +99,7 @@ class Replacer:
         ]
 
     def _may_replace(self, element: Element) -> bool:
-        """Whether the replacer's categories allow to replace a scene-graph element."""
+        """Whether the replacer's categories allow replacing a scene-graph element."""
         verb = element.category == "relation" and element.upos == "VERB"
         return element.category in self.categories or (verb and "verb" in self.categories)
 

@@ -78,7 +78,7 @@ def swap_across(
     Args:
         first: one sentence.
         second: the other one.
-        rng: random state; equal states give equal texts.
+        rng: random generator, whose state determines the text.
         occurrence: occurrence of a repeated word to replace: the drawn one or, as in the authors'
             code, all of them.
         careful: leave pairs out that make broken English (`sense`), and give up where none is

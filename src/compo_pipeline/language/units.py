@@ -109,7 +109,7 @@ def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Ge
     Args:
         parse: the caption.
         unit: one of its units.
-        rng: random state; equal states give equal texts.
+        rng: random generator, whose state determines the text.
         replacer: gives other words.
 
     Returns:
@@ -130,7 +130,7 @@ def change_relation(parse: Parse, rng: random.Random, replacer: Replacer) -> Gen
 
     Args:
         parse: the caption.
-        rng: random state; equal states give equal texts.
+        rng: random generator, whose state determines the text.
         replacer: gives other words.
 
     Returns:

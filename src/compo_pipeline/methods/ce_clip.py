@@ -1,4 +1,4 @@
-"""CE-CLIP: NegCLIP with four kinds of negatives, ranked by adaptive thresholds, and text by text.
+"""CE-CLIP: NegCLIP with ranking losses, image to text and text to text, on four negative kinds.
 
 Source: "Contrasting Intra-Modal and Ranking Cross-Modal Hard Negatives to Enhance Visio-Linguistic
 Compositional Understanding" (Zhang et al. 2024), and its authors' code. Their negatives exchange

@@ -1,4 +1,4 @@
-"""TripletCLIP: NegCLIP both ways, with the images of the negatives.
+"""TripletCLIP: NegCLIP's loss on real pairs, and on negative pairs with synthetic images.
 
 Source: "TripletCLIP: Improving Compositional Reasoning of CLIP via Synthetic Vision-Language
 Negatives" (Patel et al. 2024): NegCLIP's loss of real pairs against negative captions, and the same

@@ -1,4 +1,4 @@
-"""Tokenizer and image processor of an open_clip model, as Hugging Face's libraries have them.
+"""Convert an open_clip model's tokenizer and image transform to Hugging Face's formats.
 
 K texts, T tokens.
 """

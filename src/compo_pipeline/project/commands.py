@@ -77,7 +77,7 @@ def findings(project: Path | None) -> Iterator[tuple[str, str]]:
     """Yield name and value of each fact about this machine, in the order to print.
 
     Args:
-        project: folder of the Kedro project; None outside of one.
+        project: folder of the Kedro project, or None outside of a project.
     """
     import psutil
     import torch

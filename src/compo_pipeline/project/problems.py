@@ -391,6 +391,7 @@ def _check_words(settings: Any, key: str) -> None:
 
 
 def _language(run: Run) -> None:
+    """Load the spaCy pipeline of the settings, which raises an error if it is not usable."""
     from compo_pipeline.language.parsing import SHIPPED, load_once
 
     model = run.settings.language.model

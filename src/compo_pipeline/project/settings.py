@@ -175,7 +175,7 @@ def loader_of(conf: Path, env: str | None, params: Mapping[str, Any]) -> OmegaCo
 
     Args:
         conf: the project's configuration folder.
-        env: the environment; None is Kedro's default.
+        env: Kedro environment. None is Kedro's default.
         params: nested, as `--params` gives them.
     """
     from kedro.framework.project import settings as project

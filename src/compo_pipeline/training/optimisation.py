@@ -1,4 +1,4 @@
-"""Optimisation: trained weights, their decay and learning rate, and steps that stay on the device.
+"""Optimiser of a training: frozen weights, AdamW, learning rate schedule, mixed precision.
 
 A step whose loss or gradient is not finite changes no weight and no moment, without a transfer from
 the device.

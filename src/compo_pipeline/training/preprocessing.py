@@ -225,7 +225,7 @@ def random_resized_crop(
         image: image in RGB.
         size: side of the result.
         scale: least and largest share of the image's area.
-        rng: random state; equal states give equal pixels.
+        rng: random generator. Equal states give equal pixels.
     """
     box = crop_box(image.width, image.height, scale, rng)
     return image.crop(box).resize((size, size), Image.Resampling.BICUBIC)

@@ -1,4 +1,4 @@
-"""Rows and benchmark items that select a training's weights: none trains, none is reported."""
+"""Validation data that selects weights and settings, apart from training and reported items."""
 
 from __future__ import annotations
 

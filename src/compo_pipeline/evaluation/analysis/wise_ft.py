@@ -55,7 +55,7 @@ def load_ends(
 
     Args:
         models: loaders by role.
-        training_record: the record beside the checkpoint; empty if unknown.
+        training_record: training record stored beside the checkpoint, or empty.
 
     Raises:
         SettingsError: the checkpoint was not fine-tuned from this base.

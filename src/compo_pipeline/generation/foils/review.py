@@ -60,7 +60,7 @@ def draw(foils: Iterable[Foil], split: str | None, fingerprint: str) -> list[Foi
 
     Args:
         foils: all items.
-        split: name of the set; None draws none.
+        split: name of the set. None draws none.
         fingerprint: fingerprint of the items, which seeds the draw.
     """
     own = (one for one in foils if one.split == split and one.state == USED)
