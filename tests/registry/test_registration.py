@@ -63,7 +63,7 @@ def registered_in_a_run(
     run = {**RUN, "run_id": run_id}
     tuned = replace(comparison.models["fine_tuned"], fingerprint=load(checkpoint).fingerprint)
     scored = replace(comparison, models={**comparison.models, "fine_tuned": tuned})
-    export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
+    export_with_card(checkpoint, folder, run, MANIFEST, (), scored, settings)
     write_evidence(folder, Evidence.from_comparison(scored), {role: [] for role in MODELS}, [])
     write_reference(folder, load(folder), [], folder, 0, EvaluationSettings())
     with tracking.adopt(run_id) as record:

@@ -135,7 +135,7 @@ def make(tiny_clip: Path, comparison: Comparison, tmp_path: Path) -> Make:
             for role, model in comparison.models.items()
         }
         scored = replace(comparison, models=models, scored=(SCORED,), overlaps=(CLEAN,))
-        export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
+        export_with_card(checkpoint, folder, run, MANIFEST, (), scored, settings)
         scores = {"fine_tuned": PROMOTING.made_up(right), "base": PROMOTING.made_up(20)}
         write_evidence(folder, Evidence.from_comparison(scored), scores, ITEMS)
         write_reference(folder, load(folder), [], tmp_path, 0, EvaluationSettings())

@@ -55,7 +55,7 @@ def documents(comparison: Comparison, tmp_path: Path) -> list[str]:
         '"precision": "fp32", "checkpoint_sha256": "c"}'
     )
     manifest = {"data_hash": "d", "count": 1}
-    card = write_card(tmp_path, RegistrationSettings(), manifest, comparison, "run")
+    card = write_card(tmp_path, RegistrationSettings(), manifest, (), comparison, "run")
     return [path.read_text(encoding="utf-8") for path in (*DOCUMENTS, card)]
 
 

@@ -41,6 +41,7 @@ from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.registry import versions
 from compo_pipeline.registry.evidence import MODELS, Evidence, read_evidence, write_evidence
 from compo_pipeline.registry.lineage import FILES_TAG, file_digests, files_digest, write_lineage
+from compo_pipeline.registry.materials import UNKNOWN, Material
 from compo_pipeline.registry.reference import reference_rows, write_reference
 from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.settings import (
@@ -82,8 +83,6 @@ SERVING_PACKAGES = (
 )
 # Tags that versions of the same model have in common.
 _SAME_MODEL = ("checkpoint_sha256", "precision")
-# Licences that the card lists in any case.
-_UNSTATED = dict.fromkeys(("base", "images", "captions"))
 # Limit of a server's database.
 _DESCRIPTION_LENGTH = 5000
 
@@ -110,6 +109,7 @@ def export_with_card(
     folder: Path,
     run: Mapping[str, Any],
     manifest: Mapping[str, Any],
+    materials: Sequence[Material],
     comparison: Comparison,
     settings: RegistrationSettings,
     waive: Collection[Role] = (),
@@ -122,6 +122,7 @@ def export_with_card(
         run: run that trained the checkpoint: `run_id`, method, variant and seed, and the note on
             its `rows`.
         manifest: manifest of the data (`data_hash`, `count`).
+        materials: models and data sets that the checkpoint was made from, for the card.
         comparison: result of the run's evaluation.
         settings: name, precision and licences.
         waive: roles without which the version may pass its gate, for the card.
@@ -140,7 +141,8 @@ def export_with_card(
     }
     export(loaded, folder, precision=settings.precision, metadata=metadata)
     write_probes(folder)
-    write_card(folder, settings, manifest, comparison, run["run_id"], waive)
+    licensed = [one.licensed(settings.licences) for one in materials]
+    write_card(folder, settings, manifest, licensed, comparison, run["run_id"], waive)
     return folder
 
 
@@ -176,6 +178,7 @@ def write_card(
     folder: Path,
     settings: RegistrationSettings,
     manifest: Mapping[str, Any],
+    materials: Sequence[Material],
     comparison: Comparison,
     run_id: str,
     waive: Collection[Role] = (),
@@ -184,8 +187,9 @@ def write_card(
 
     Args:
         folder: folder of the export. Its record holds the training's settings.
-        settings: name and licences.
+        settings: name and licence.
         manifest: manifest of the data.
+        materials: materials of the version, for its table of licences.
         comparison: result of the run's evaluation.
         run_id: id of the run.
         waive: roles without which the version may pass its gate (`promotion.waive`).
@@ -212,7 +216,8 @@ def write_card(
         titles=comparison.benchmarks,
         run_id=run_id,
         license=settings.licence,
-        licences={**_UNSTATED, **settings.licences},
+        materials=materials,
+        unknown=UNKNOWN,
         training_rows=record.get("rows"),
         rows=[row for row in comparison.rows if row.headline],
         limits=list(_limits(comparison, waive)),

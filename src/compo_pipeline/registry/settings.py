@@ -71,6 +71,13 @@ class SigningSettings:
             raise ValueError("public_key: expected the PEM file of the public key, got null")
 
 
+Part = Literal[
+    "base", "images", "captions", "parser", "captioner", "caption_editor", "image_generator"
+]
+"""What a version is made from: weights of the base model, images, captions, the spaCy pipeline, and
+models that caption, edit or generate."""
+
+
 @settings
 class RegistrationSettings:
     """Settings of the registration of a model: name, alias, licences and signing."""
@@ -84,10 +91,10 @@ class RegistrationSettings:
     licence: str | None = None
     """Licence of the new weights in the model card, as Hugging Face's hub names it. Null: the card
     says that the licences of the base and of the data apply."""
-    licences: dict[str, str | None] = field(default_factory=dict)
+    licences: dict[Part, str | None] = field(default_factory=dict)
     """Licence of each model or dataset that the version is made from, for its model card: an SPDX
-    expression such as `MIT`, or the owner's name for it. Parts are `base`, `images`, `captions` and
-    others of your own; the licences of these three are listed as unknown unless they are named."""
+    expression such as `MIT`, or the owner's name for it. Parts that are not named get the licence
+    that an installed package states, or are listed as unknown."""
     rescore: Alias | None = None
     """Alias of the version that `kedro run --pipeline=rescore` registers again. Null is `alias`."""
     signing: SigningSettings = field(default_factory=SigningSettings)

@@ -16,6 +16,7 @@ from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.materials import Material
 from compo_pipeline.registry.registration import export_with_card, register, write_measured
 from compo_pipeline.registry.settings import RegistrationSettings
 from compo_pipeline.tuning import selection
@@ -25,6 +26,7 @@ def export_checkpoint(
     checkpoint: Path,
     run: Mapping[str, Any],
     manifest: Mapping[str, Any],
+    materials: Sequence[Material],
     comparison: Comparison,
     scores: Sequence[Score],
     items: Sequence[ScoredItem],
@@ -52,7 +54,7 @@ def export_checkpoint(
         raise SettingsError(f"{lines}\n`kedro run --pipeline=evaluation` scores others")
     folder = checkpoint.with_name(".registering")
     shutil.rmtree(folder, ignore_errors=True)
-    about = run, manifest, comparison
+    about = run, manifest, materials, comparison
     export_with_card(checkpoint, folder, *about, registration, waive)
     measured = comparison, Table.of(scores, Score), items, valid_captions, root
     write_measured(folder, *measured, evaluation, selecting)

@@ -6,18 +6,21 @@ from kedro.pipeline import Pipeline
 
 from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.registration import nodes
+from compo_pipeline.registry.materials import list_materials
 
 
 def create_pipeline() -> Pipeline:
     """Export the checkpoint with a card, and register it in MLflow."""
     return Pipeline(
         [
+            step(list_materials, ["manifest"], "materials"),
             step(
                 nodes.export_checkpoint,
                 [
                     "checkpoint",
                     "run",
                     "manifest",
+                    "materials",
                     "comparison",
                     "scores",
                     "scored_items",
