@@ -14,9 +14,6 @@ from typing import Any, Literal, Protocol
 
 from compo_pipeline.core.plugins import Registry
 
-GENERATOR_SETTINGS = "generator_settings"
-"""The parameter with the settings of the generator of `data.format`; empty for other formats."""
-
 
 @dataclass(frozen=True)
 class Recipe:
