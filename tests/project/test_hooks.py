@@ -74,7 +74,7 @@ def test_relative_paths_start_from_the_project_wherever_the_command_was_typed(
 @pytest.mark.parametrize(
     ("model", "offline"),
     [
-        ({"name": "ViT-B-32", "pretrained": None}, "1"),
+        ({"name": "scenes-base"}, "1"),
         ({"name": "ViT-B-32", "pretrained": "openai"}, "0"),
     ],
 )
