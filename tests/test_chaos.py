@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-SAMPLE = ("ingest", "validation", "views", "training")
+SAMPLE = ("ingest", "validation", "foils", "views", "training")
 
 
 @pytest.fixture
