@@ -1,16 +1,20 @@
-"""Share of small random faults that the tests notice (mutation testing).
+"""Share of small random faults that the tests notice in each room (mutation testing).
 
-    python benchmarks/mutants.py [--count 200] [--seed 20261123] [--jobs 1] [--results FILE]
+    python benchmarks/mutants.py [--each 20] [--seed 20261123] [--jobs 1] [--results FILE]
+    python benchmarks/mutants.py --of FILE [--jobs 1] [--results FILE]
 
-Mutants are drawn at random, without replacement, from all that `OPERATORS` make of the files in
-`TARGETS`. Each is written into a copy of the checkout's files in a temporary folder, and the tests
-of its room run there, those of its own file first. A mutant is killed if a test fails, or if the
-tests take more than 60 processor seconds, which is reported apart. Texts are not mutated: most are
-messages.
+Mutants are drawn at random, without replacement, from all that `OPERATORS` make of each room: a
+folder of the package. Each is written into a copy of the checkout's files in a temporary folder,
+and the fast tests that call its function run there, the quickest first, as many as take 20 s
+without it. Texts are not mutated: most are messages.
 
-Before, the unchanged copy must pass the same tests in three quarters of the time. Outcomes are
+Which test calls which function is traced once before, while all fast tests run. A mutant is killed
+if a test fails that passes on the unchanged copy, or if the tests take more than 60 processor
+seconds, which they do not without it. Its first killers are stored, five at most. Outcomes are
 appended to a file of JSON lines; mutants that have one there, of the same source, are not run
-again. Prints the share of killed mutants with its 95% Wilson interval, and the survivors.
+again. `--of` tries the mutants of another such file again, as far as the code still has their
+places. Prints the killed of each room, the share of all with its 95% Wilson interval, and the
+survivors.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import argparse
 import ast
 import copy
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -28,32 +33,35 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
-from queue import SimpleQueue
+from types import FrameType
 from typing import Any
 
+import pytest
 from scipy.stats import binomtest
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "mutants.jsonl"
 PACKAGE = "src/compo_pipeline"
-# Files that are mutated (patterns below the package) and the tests of their rooms (below tests/).
-TARGETS = {
-    "losses/*.py": "losses",
-    "methods/*.py": "methods",
-    "evaluation/statistics.py": (
-        "evaluation/test_statistics.py evaluation/test_comparison.py evaluation/test_conclusions.py"
-    ),
-    "registry/gate.py": "registry/test_gate.py registry/test_gate_roles.py",
-    "training/checkpoint.py": "training/test_checkpoint.py",
-}
+CALLS = "MUTANTS_CALLS"  # names the folder for the traced calls, in the environment
 SECONDS = 60  # of processor time, so that other work on the machine kills no mutant
-UNCHANGED_SECONDS = 45  # without a mutant
-WALL_SECONDS = 900  # for tests that wait for something without end
+UNCHANGED_SECONDS = 20  # of the tests of a mutant, without it
+MOST_TESTS = 60
+MOST_KILLERS = 5
+WALL_SECONDS = 300  # for tests that wait for something without end
+# Imported once, before the process is copied for each mutant.
+LIBRARIES = (
+    "numpy pandas pyarrow.parquet pydantic scipy.stats sklearn torch open_clip PIL.Image omegaconf "
+    "kedro.framework.session kedro.framework.startup matplotlib.pyplot spacy safetensors.torch "
+    "sqlalchemy jinja2 hypothesis xdist"
+)
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -215,29 +223,6 @@ def _executed(node: ast.AST) -> Iterator[ast.AST]:
                 yield from _executed(child)
 
 
-def drawn(root: Path, count: int, seed: int) -> list[Mutant]:
-    """Mutants of the targets at random, each as likely as any other."""
-    files = sorted(file for pattern in TARGETS for file in (root / PACKAGE).glob(pattern))
-    everything = [
-        mutant
-        for file in files
-        for mutant in mutants(file.relative_to(root / PACKAGE).as_posix(), file.read_text("utf-8"))
-    ]
-    return random.Random(seed).sample(everything, min(count, len(everything)))
-
-
-def tests_of(root: Path, file: str) -> list[str]:
-    """The tests of a file's room, first those that are named after the file."""
-    room = next(tests for pattern, tests in TARGETS.items() if Path(file).match(pattern))
-    paths = [root / "tests" / name for name in room.split()]
-    files = {
-        test for path in paths for test in (path.glob("test_*.py") if path.is_dir() else [path])
-    }
-    stem = f"test_{Path(file).stem}"
-    ordered = sorted(files, key=lambda test: (not test.stem.startswith(stem), test))
-    return [test.relative_to(root).as_posix() for test in ordered]
-
-
 def copied(root: Path, folder: Path) -> Path:
     """A copy of a checkout's files, beside the same development data."""
     project = folder / "project"
@@ -252,114 +237,328 @@ def copied(root: Path, folder: Path) -> Path:
     return project
 
 
-def outcome(project: Path, tests: Sequence[str], seconds: int = SECONDS) -> str:
-    """What the tests say of a copy: survived, killed, or timed out."""
-    environment = {**os.environ, "PYTHONPATH": str(project / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    options = ["-q", "-x", "-p", "no:cacheprovider"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options, *tests],
-        cwd=project,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds))
-    try:
-        status = process.wait(WALL_SECONDS)
-    except subprocess.TimeoutExpired:
-        return "timed out"
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if status in (-signal.SIGXCPU, -signal.SIGKILL):
-        return "timed out"
-    return "killed" if status else "survived"
+@dataclass(frozen=True)
+class Test:
+    """A fast test: its processor time, and the functions of the package that it calls."""
+
+    name: str
+    seconds: float
+    functions: frozenset[str]
+    """Each `file:line` of its first line, a decorator's where it has one."""
 
 
-def tried(mutant: Mutant, project: Path) -> str:
-    """The outcome of a mutant's tests in a copy, which is as before afterwards."""
-    file = project / PACKAGE / mutant.file
-    code = file.read_bytes()
-    file.write_bytes(code[: mutant.start] + mutant.new.encode() + code[mutant.end :])
-    try:
-        return outcome(project, tests_of(project, mutant.file))
-    finally:
-        file.write_bytes(code)
+@dataclass
+class Attempt:
+    """How tests ended: the exit status of pytest or a signal, and the tests that failed."""
+
+    status: int = 0
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the tests ended by themselves."""
+        return self.status >= 0
 
 
-def check_unchanged(project: Path, files: Sequence[str]) -> None:
-    """Refuse tests that do not pass on the unchanged copy, or that need nearly all of the time.
-
-    Raises:
-        SystemExit: the first such tests.
-    """
-    for tests in sorted({" ".join(sorted(tests_of(project, file))) for file in files}):
-        if (found := outcome(project, tests.split(), UNCHANGED_SECONDS)) != "survived":
-            reason = "take longer" if found == "timed out" else "fail"
-            raise SystemExit(f"without a mutant, within {UNCHANGED_SECONDS} s: {reason}: {tests}")
+def by_room(root: Path) -> dict[str, list[Mutant]]:
+    """All mutants of the package by room, a folder of it."""
+    found: dict[str, list[Mutant]] = defaultdict(list)
+    for path in sorted((root / PACKAGE).glob("*/**/*.py")):
+        file = path.relative_to(root / PACKAGE).as_posix()
+        found[file.partition("/")[0]] += mutants(file, path.read_text("utf-8"))
+    return {room: every for room, every in found.items() if len(every) > 1}
 
 
-def run(wanted: Sequence[Mutant], root: Path, jobs: int, results: Path) -> None:
-    """Try mutants in as many copies as jobs, and append each outcome to the results."""
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
-        free: SimpleQueue[Path] = SimpleQueue()
-        for number in range(jobs):
-            free.put(copied(root, Path(folder) / str(number)))
-        first = free.get()
-        check_unchanged(first, [mutant.file for mutant in wanted])
-        free.put(first)
+def drawn(root: Path, each: int, seed: int) -> list[Mutant]:
+    """Mutants of each room at random, each of a room's as likely as any other of it."""
+    rooms = [
+        random.Random(f"{seed} {room}").sample(every, min(each, len(every)))
+        for room, every in by_room(root).items()
+    ]
+    # In turns, so that those tried before an interruption are of all rooms.
+    return [mutant for some in zip_longest(*rooms) for mutant in some if mutant is not None]
 
-        def one(mutant: Mutant) -> None:
-            project = free.get()
-            found = {**asdict(mutant), "outcome": tried(mutant, project)}
-            free.put(project)
-            with results.open("a", encoding="utf-8") as file:
+
+def still_there(root: Path, of: Sequence[Mutant]) -> list[Mutant]:
+    """The mutants of the code that make the same change as others did of an earlier state."""
+    places: dict[tuple[str, ...], list[Mutant]] = defaultdict(list)
+    for mutant in (mutant for every in by_room(root).values() for mutant in every):
+        places[mutant.file, mutant.operator, mutant.old, mutant.new].append(mutant)
+    found = []
+    for mutant in of:
+        if same := places[mutant.file, mutant.operator, mutant.old, mutant.new]:
+            found.append(min(same, key=lambda each: abs(each.line - mutant.line)))
+    return list(dict.fromkeys(found))
+
+
+class Tracer:
+    """Pytest plug-in: writes which functions of the package each test calls."""
+
+    def __init__(self, project: Path, folder: Path) -> None:
+        self._inside = f"{project / PACKAGE}/"
+        self._file = folder / f"{os.getpid()}.jsonl"
+        self._called: set[tuple[str, int]] = set()
+
+    def _trace(self, frame: FrameType, event: str, arg: Any) -> None:
+        code = frame.f_code
+        if code.co_filename.startswith(self._inside):
+            self._called.add((code.co_filename, code.co_firstlineno))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Trace a test with its fixtures."""
+        self._called.clear()
+        start = time.process_time()
+        threading.settrace(self._trace)
+        sys.settrace(self._trace)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+            called = [f"{file[len(self._inside) :]}:{line}" for file, line in self._called]
+            found = {
+                "name": item.nodeid,
+                "seconds": round(time.process_time() - start, 3),
+                "functions": sorted(called),
+            }
+            with self._file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found) + "\n")
-            print(f"{found['outcome']:9} {mutant.file}:{mutant.line} {mutant.operator}", flush=True)
 
-        list(pool.map(one, wanted))
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Trace the tests where this module is a plug-in of pytest (`-p mutants`)."""
+    config.pluginmanager.register(Tracer(Path.cwd(), Path(os.environ[CALLS])))
+
+
+def traced(project: Path, folder: Path, jobs: int) -> list[Test]:
+    """Run all fast tests of a copy, and find which functions each calls."""
+    folder.mkdir(parents=True)
+    options = ["-q", "-m", "not slow", "-p", "mutants", "-p", "no:cacheprovider"]
+    parallel = ["-n", str(jobs), "--dist=loadfile"] if jobs > 1 else []
+    scripts = project / "benchmarks"
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *parallel, "tests"],
+        cwd=project,
+        env={**_environment(project), "PYTHONPATH": f"{project / 'src'}:{scripts}"}
+        | {CALLS: str(folder)},
+        check=False,
+    )
+    lines = [line for file in folder.glob("*.jsonl") for line in file.open(encoding="utf-8")]
+    return [
+        Test(each["name"], each["seconds"], frozenset(each["functions"]))
+        for each in map(json.loads, lines)
+    ]
+
+
+def _environment(project: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": str(project / "src"),
+        "PYTHONPYCACHEPREFIX": str(project.parent / "bytecode"),
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
+
+
+def function_of(text: str, line: int) -> int | None:
+    """First line of the innermost function around a line of a module; None outside of functions."""
+    inside = [
+        (node.lineno, min([each.lineno for each in node.decorator_list], default=node.lineno))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body[0].lineno <= line <= (node.end_lineno or 0)
+    ]
+    return max(inside)[1] if inside else None
+
+
+def tests_of(project: Path, mutant: Mutant, tests: Sequence[Test]) -> list[str]:
+    """The tests that call a mutant's function, or of a module's own lines any of its functions."""
+    text = (project / PACKAGE / mutant.file).read_text("utf-8")
+    line = function_of(text, mutant.line)
+    place = f"{mutant.file}:" if line is None else f"{mutant.file}:{line}"
+    callers = [
+        test
+        for test in tests
+        if any(
+            each == place or (line is None and each.startswith(place)) for each in test.functions
+        )
+    ]
+    chosen: list[str] = []
+    seconds = 0.0
+    for test in sorted(callers, key=lambda each: (each.seconds, each.name))[:MOST_TESTS]:
+        if chosen and seconds + test.seconds > UNCHANGED_SECONDS:
+            break
+        seconds += test.seconds
+        chosen.append(test.name)
+    return chosen
+
+
+def attempt(project: Path, tests: Sequence[str]) -> Attempt:
+    """Run tests of a copy in a copy of this process."""
+    reader, writer = os.pipe()
+    if not (process := os.fork()):
+        _run_tests(project, tests, writer)
+    os.close(writer)
+    end, found, status = time.monotonic() + WALL_SECONDS, Attempt(), 0
+    while not (ended := os.waitpid(process, os.WNOHANG))[0] and time.monotonic() < end:
+        time.sleep(0.05)
+    with suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+    status = ended[1] if ended[0] else os.waitpid(process, 0)[1]
+    with os.fdopen(reader, encoding="utf-8") as failed:
+        found.failed = failed.read().splitlines()
+    found.status = os.waitstatus_to_exitcode(status)
+    return found
+
+
+def _run_tests(project: Path, tests: Sequence[str], writer: int) -> None:
+    """Run tests in this process, name the failed ones through a pipe, and end."""
+    os.setsid()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nowhere, stream)
+    os.environ.update(_environment(project))
+    sys.pycache_prefix, sys.dont_write_bytecode = os.environ["PYTHONPYCACHEPREFIX"], False
+    sys.path[:0] = [str(project), str(project / "src")]
+    os.chdir(project)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + SECONDS,) * 2)
+
+    class Failures:
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.failed:
+                os.write(writer, f"{report.nodeid}\n".encode())
+
+    options = ["-q", f"--maxfail={MOST_KILLERS}", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    status = 3
+    with suppress(BaseException):
+        status = int(pytest.main([*options, *tests], plugins=[Failures()]))
+    os._exit(status)
+
+
+class Trials:
+    """Tries mutants in a copy; remembers which tests pass there without one."""
+
+    def __init__(self, project: Path, tests: Sequence[Test]) -> None:
+        self._project, self._tests = project, tests
+        self._sound: dict[str, bool] = {}
+
+    def tried(self, mutant: Mutant) -> tuple[str, list[str]]:
+        """Outcome of a mutant, and the first tests that fail by it; the copy is as before."""
+        tests = tests_of(self._project, mutant, self._tests)
+        if not tests:
+            return "no test", []
+        file = self._project / PACKAGE / mutant.file
+        code, before = file.read_bytes(), file.stat()
+        file.write_bytes(code[: mutant.start] + mutant.new.encode() + code[mutant.end :])
+        # Bytecode is made anew where the time differs, in whole seconds.
+        os.utime(file, (0, random.randrange(2**31)))
+        try:
+            found = attempt(self._project, tests)
+        finally:
+            file.write_bytes(code)
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        if killers := [test for test in found.failed if self._passes(test)]:
+            return "killed", killers
+        if found.status == 0 or found.failed:
+            return "survived", []
+        # Collection fails, or the tests end the process or take too long, with the mutant alone.
+        unchanged = attempt(self._project, tests)
+        if unchanged.status not in (0, 1):
+            return "not tried", []
+        return ("killed" if found.ended else "timed out"), tests[:1]
+
+    def _passes(self, test: str) -> bool:
+        if test not in self._sound:
+            self._sound[test] = attempt(self._project, [test]).status == 0
+        return self._sound[test]
+
+
+def run(wanted: Sequence[Mutant], root: Path, jobs: int, results: Path, calls: Path) -> None:
+    """Try mutants in as many copies as jobs, and append each outcome to the results."""
+    with tempfile.TemporaryDirectory() as folder:
+        projects = [copied(root, Path(folder) / str(number)) for number in range(jobs)]
+        if not calls.exists():
+            tests = traced(projects[0], Path(folder) / "calls", jobs)
+            calls.parent.mkdir(parents=True, exist_ok=True)
+            calls.write_text(json.dumps([asdict(test) for test in tests], default=sorted))
+        tests = [
+            Test(each["name"], each["seconds"], frozenset(each["functions"]))
+            for each in json.loads(calls.read_text())
+        ]
+        os.environ["OMP_NUM_THREADS"] = "1"
+        for name in LIBRARIES.split():
+            importlib.import_module(name)
+        workers = []
+        for number, project in enumerate(projects):
+            if not (worker := os.fork()):
+                trials = Trials(project, tests)
+                for mutant in wanted[number::jobs]:
+                    outcome, killers = trials.tried(mutant)
+                    found = {**asdict(mutant), "outcome": outcome, "killers": killers}
+                    with results.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(found) + "\n")
+                    print(f"{outcome:9} {mutant.file}:{mutant.line} {mutant.operator}", flush=True)
+                os._exit(0)
+            workers.append(worker)
+        for worker in workers:
+            os.waitpid(worker, 0)
 
 
 def outcomes(results: Path) -> dict[Mutant, str]:
     """The stored outcomes."""
     lines = results.read_text("utf-8").splitlines() if results.exists() else []
-    records: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    return {Mutant(**record): found for record in records for found in [record.pop("outcome")]}
+    found = {}
+    for record in map(json.loads, lines):
+        outcome, _ = record.pop("outcome"), record.pop("killers")
+        found[Mutant(**record)] = outcome
+    return found
 
 
-def summary(found: dict[Mutant, str]) -> str:
-    """The killed share with its interval, and the survivors."""
-    counts = Counter(found.values())
-    killed = counts["killed"] + counts["timed out"]
-    interval = binomtest(killed, len(found)).proportion_ci(method="wilson")
+def summary(found: Mapping[Mutant, str]) -> str:
+    """The killed of each room, their share with its interval, and the survivors."""
+    rooms: dict[str, Counter[str]] = defaultdict(Counter)
+    for mutant, outcome in found.items():
+        rooms[mutant.file.partition("/")[0]][outcome] += 1
+    killed = sum(each["killed"] + each["timed out"] for each in rooms.values())
+    tried = sum(each.total() - each["not tried"] for each in rooms.values())
+    interval = binomtest(killed, tried).proportion_ci(method="wilson")
     lines = [
-        f"\n{killed} of {len(found)} killed: {killed / len(found):.1%} "
-        f"({interval.low:.1%} to {interval.high:.1%}); {counts['timed out']} by time alone"
+        f"{room:12} {each['killed'] + each['timed out']:3} of {each.total() - each['not tried']}"
+        for room, each in sorted(rooms.items())
     ]
+    lines.append(
+        f"\n{killed} of {tried} killed: {killed / tried:.1%} "
+        f"({interval.low:.1%} to {interval.high:.1%})"
+    )
     for mutant in sorted(found, key=lambda each: (each.file, each.line)):
-        if found[mutant] == "survived":
+        if (outcome := found[mutant]) in ("survived", "no test", "not tried"):
             old = " ".join(mutant.old.split())
-            lines.append(f"{mutant.file}:{mutant.line} {mutant.operator}: {old} -> {mutant.new}")
+            place = f"{mutant.file}:{mutant.line} {mutant.operator}"
+            lines.append(f"{outcome}: {place}: {old} -> {mutant.new}")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Try the mutants that have no outcome yet, and print the share."""
+    """Try the mutants that have no outcome yet, and print the shares."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--each", type=int, default=20, help="mutants of a room")
     parser.add_argument("--seed", type=int, default=20261123)
+    parser.add_argument("--of", type=Path, help="results whose mutants are tried again")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--calls", type=Path, default=ROOT / "build" / "mutants" / "calls.json")
     options = parser.parse_args()
-    wanted, known = drawn(ROOT, options.count, options.seed), outcomes(options.results)
+    if options.of:
+        wanted = still_there(ROOT, list(outcomes(options.of)))
+    else:
+        wanted = drawn(ROOT, options.each, options.seed)
+    known = outcomes(options.results)
     if missing := [mutant for mutant in wanted if mutant not in known]:
-        run(missing, ROOT, options.jobs, options.results)
+        run(missing, ROOT, options.jobs, options.results, options.calls)
         known = outcomes(options.results)
-    print(summary({mutant: known[mutant] for mutant in wanted}))
+    print(summary({mutant: known[mutant] for mutant in wanted if mutant in known}))
 
 
 if __name__ == "__main__":
