@@ -44,8 +44,10 @@ WANTED: dict[str, str] = {
     "views of *: counterfactuals.parquet [[]*].fingerprint": "of the version of the scenes",
     "views of *: counterfactuals.parquet [[]*].image": "named by that version",
     "views of *: epoch=*.parquet [[]*].counterfactuals[[]*": "named by that version",
-    "intervals on *: comparison.json .overlaps[[]*].near": "images are compared by their bytes",
-    "export of *: evidence.json .overlaps[[]*].near": "images are compared by their bytes",
+    "intervals on *: comparison.json .audits[[]*].examples*": "degenerate items are counted",
+    "export of *: README.md [[]*": "the setting trains is the first of every objective",
+    "export of *: reference.parquet [[]*].cosine": "monitoring does not read it",
+    "export of *: reference.parquet [[]*].margin": "monitoring does not read it",
 }
 
 # Keys of JSON files: of one run, or hashes of code.
