@@ -89,7 +89,7 @@ LIMITS = {
     "arrows": 110,
 }
 HASH_NAME = re.compile("fingerprint|hash|digest|checksum|sha256")
-IMPORTED_WITH = ("versions.gate", "training.loop", "training.settings")
+IMPORTED_WITH = ("registry.gate", "training.loop", "training.settings")
 HEAVY = ("torch", "spacy", "open_clip", "great_expectations")
 RUNS = 5
 # Prints the files of the package that a module imports.
