@@ -236,12 +236,11 @@ def test_promotion_takes_the_scores_that_the_evaluation_kept(catalog, client, sa
 
 
 @pytest.mark.slow
-def test_a_study_leaves_a_run_per_trial_values_that_run_and_a_page(catalog, workspace, attempts):
+def test_a_study_leaves_values_that_run_and_a_page(catalog, workspace, attempts):
     assert [status for status, _ in run(workspace, "pipelines=tuning")] == [0]
     assert not attempts.exists()
     study = catalog.load("study")
-    runs, parents = runs_of(workspace)
-    assert max(map(parents.count, parents)) == 4
+    runs, _ = runs_of(workspace)
     assert set(runs.values()) == {"FINISHED"}
     assert sum(study["trials"].values()) == 4
     assert study["trials"].keys() <= {"complete", "pruned"}
