@@ -1,5 +1,6 @@
 """The usual zero-shot sets, in each form in which they are on disk."""
 
+import json
 import re
 import tarfile
 from collections import Counter
@@ -134,6 +135,111 @@ def test_folders_of_classes(tmp_path: Path) -> None:
     assert labels(plain)["plain/red_cup/1.jpg"] == "a cup"
 
 
+TORCHVISION: dict[str, tuple[Files, dict[str, str]]] = {
+    "food101": (
+        {"food-101/meta/test.json": json.dumps({"tofu": ["tofu/2"], "apple_pie": ["apple_pie/1"]})},
+        {
+            "food-101/images/apple_pie/1.jpg": "apple pie",
+            "food-101/images/tofu/2.jpg": "tofu",
+        },
+    ),
+    "dtd": (
+        {"dtd/dtd/labels/test1.txt": "dotted/2.jpg\nbanded/1.jpg\n"},
+        {"dtd/dtd/images/dotted/2.jpg": "dotted", "dtd/dtd/images/banded/1.jpg": "banded"},
+    ),
+    "oxford_pets": (
+        {"oxford-iiit-pet/annotations/test.txt": "great_dane_9 2 2 1\nAbyssinian_1 1 1 1\n"},
+        {
+            "oxford-iiit-pet/images/great_dane_9.jpg": "Great Dane",
+            "oxford-iiit-pet/images/Abyssinian_1.jpg": "Abyssinian",
+        },
+    ),
+    "fgvc_aircraft": (
+        {
+            "fgvc-aircraft-2013b/data/variants.txt": "707-320\nSR-20\n",
+            "fgvc-aircraft-2013b/data/images_variant_test.txt": "001 SR-20\n002 707-320\n",
+        },
+        {
+            "fgvc-aircraft-2013b/data/images/001.jpg": "SR-20",
+            "fgvc-aircraft-2013b/data/images/002.jpg": "707-320",
+        },
+    ),
+    "caltech101": (
+        {
+            f"caltech101/101_ObjectCategories/{name}/image_0001.jpg": ""
+            for name in ("BACKGROUND_Google", "ant", "water_lilly")
+        },
+        {
+            "caltech101/101_ObjectCategories/ant/image_0001.jpg": "ant",
+            "caltech101/101_ObjectCategories/water_lilly/image_0001.jpg": "water lilly",
+        },
+    ),
+    "country211": (
+        {"country211/test/AD/1.jpg": "", "country211/test/AE/2.jpg": ""},
+        {"country211/test/AD/1.jpg": "AD", "country211/test/AE/2.jpg": "AE"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_what_torchvision_unpacks(tmp_path: Path, name: str) -> None:
+    files, expected = TORCHVISION[name]
+    write(tmp_path / name, files)
+    (subtask,) = read(tmp_path)
+    assert labels(subtask) == {f"{name}/{image}": label for image, label in expected.items()}
+
+
+def test_food101_is_in_the_order_of_its_file(tmp_path: Path) -> None:
+    """As in torchvision, whose order CLIC's draw is of."""
+    from torchvision.datasets import Food101
+
+    files, _ = TORCHVISION["food101"]
+    write(tmp_path / "food101", files)
+    (tmp_path / "food101" / "food-101" / "images").mkdir()
+    (subtask,) = read(tmp_path)
+    theirs = [
+        str(path.relative_to(tmp_path))
+        for path in Food101(tmp_path / "food101", "test")._image_files
+    ]
+    assert [item.image for item in subtask.items] == theirs
+
+
+def test_matlab_files_of_torchvisions_sets(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    flowers = write(tmp_path / "flowers102", {"classnames.txt": "rose\niris\n"}) / "flowers-102"
+    flowers.mkdir()
+    savemat(flowers / "imagelabels.mat", {"labels": [[2, 1, 2]]})
+    savemat(flowers / "setid.mat", {"tstid": [[3, 2]]})
+    cars = tmp_path / "stanford_cars" / "stanford_cars"
+    (cars / "devkit").mkdir(parents=True)
+    rows = np.array([("1.jpg", 2), ("2.jpg", 1)], dtype=[("fname", object), ("class", object)])
+    savemat(cars / "cars_test_annos_withlabels.mat", {"annotations": rows})
+    names = np.array(["Audi TT", "BMW M3"], dtype=object)
+    savemat(cars / "devkit" / "cars_meta.mat", {"class_names": names})
+    first, second = read(tmp_path)
+    assert list(labels(first).values()) == ["iris", "rose"]
+    assert "flowers102/flowers-102/jpg/image_00003.jpg" in labels(first)
+    assert list(labels(second).values()) == ["BMW M3", "Audi TT"]
+
+
+def test_sun397_is_as_torchvision_reads_it(tmp_path: Path) -> None:
+    from torchvision.datasets import SUN397
+
+    paths = ("a/abbey", "a/apartment_building/outdoor", "z/zen_garden")
+    files = {"ClassName.txt": "".join(f"/{path}\n" for path in paths)}
+    files |= {f"{path}/sun_{number}.jpg": "" for number, path in enumerate(paths)}
+    write(tmp_path / "sun397" / "SUN397", files)
+    (subtask,) = read(tmp_path)
+    theirs = SUN397(tmp_path / "sun397")
+    names = [name.replace("_", " ").replace("/", " ") for name in theirs.classes]
+    assert subtask.classes == tuple(names)
+    assert labels(subtask) == {
+        str(path.relative_to(tmp_path)): names[number]
+        for path, number in zip(theirs._image_files, theirs._labels, strict=True)
+    }
+
+
 def test_imagenet_has_the_names_and_templates_of_open_clip(tmp_path: Path) -> None:
     """timm has a name of its own for each identifier; most share a word with open_clip's."""
     from open_clip import IMAGENET_CLASSNAMES, OPENAI_IMAGENET_TEMPLATES
@@ -210,9 +316,9 @@ def test_clics_draw_is_official_of_exported_sets(
     assert limited(tmp_path, 999).deviations
 
 
-def test_files_of_another_form_are_refused(tmp_path: Path) -> None:
+def test_pickled_sets_are_not_read(tmp_path: Path) -> None:
     write(tmp_path / "cifar10", {"cifar-10-batches-py/test_batch": ""})
-    with pytest.raises(SettingsError, match=r"cifar10: expected .* a folder of images for each"):
+    with pytest.raises(SettingsError, match="pickled files are not read"):
         read(tmp_path)
 
 

@@ -1,12 +1,14 @@
-"""Zero-shot classification on the usual sets, each in a folder, in one of two forms.
+"""Zero-shot classification on the usual sets, each in a folder, in the form in which it is on disk.
 
 - CLIP_benchmark's WebDataset: `test/nshards.txt`, `test/0.tar`, ... with an image (webp, png, jpg)
   and its class number (`.cls`) by one key; `classnames.txt` and
   `zeroshot_classification_templates.txt` (a line each, `{c}` where the class goes).
+- What torchvision unpacks of Food101, DTD, Oxford-IIIT Pet, FGVC Aircraft, Flowers102, Stanford
+  Cars, Caltech101, Country211 and SUN397. Not CIFAR, which is pickled.
 - A folder of images for each class, in the set's folder or in its `test` or `val`. Folders that are
   all named by ImageNet's identifiers (`val/n01440764`) have open_clip's names and templates.
 
-In either, `classnames.txt` replaces the names of the classes, a line for each in the order of
+In any of them, `classnames.txt` replaces the names of the classes, a line for each in the order of
 their numbers or of their folders' names, and `templates.txt` the template "a photo of a {}.".
 """
 
@@ -14,11 +16,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from compo_pipeline.benchmarks.averages import Mean
+from compo_pipeline.benchmarks.files import read_file
 from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.benchmarks.zero_shot import distinct_classes
 from compo_pipeline.core import archives
@@ -59,7 +62,7 @@ class _SetContent(NamedTuple):
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Load the zero-shot sets: a subtask for each folder."""
+    """Load the zero-shot sets: a subtask for each folder, in whichever known layout it has."""
     folders = sorted(path for path in root.iterdir() if path.is_dir() and path != images)
     if not folders:
         raise SettingsError(f"{root} has no folder of a set")
@@ -67,10 +70,10 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _subtask(root: Path, folder: Path) -> Subtask:
-    """Zero-shot subtask of a set's folder, in whichever of the two forms it has."""
-    exported = (folder / "test/nshards.txt").exists()
+    """Zero-shot subtask of a set's folder, read by the first layout that matches."""
+    layouts = (read for marker, read in _LAYOUTS.items() if (folder / marker).exists())
     try:
-        found = _read_webdataset(folder) if exported else _read_split_folders(folder)
+        found = next(layouts, _read_split_folders)(folder)
     except SettingsError:
         raise
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
@@ -133,10 +136,17 @@ def _read_lines(path: Path) -> list[str]:
 def _read_split_folders(folder: Path) -> _SetContent:
     """Labelled images and class names of a set with one folder of images for each class.
 
-    The folders are below `test`, `val` or the set's folder itself. What Caltech101 calls its
-    background is no class.
+    The folders are below `test`, `val` or the set's folder itself.
     """
     base = next((folder / split for split in ("test", "val") if (folder / split).is_dir()), folder)
+    return _read_class_folders(folder, base)
+
+
+def _read_class_folders(folder: Path, base: Path) -> _SetContent:
+    """Labelled images and class names, from one folder for each class below `base`.
+
+    What Caltech101 calls its background is no class.
+    """
     classes = sorted(
         path
         for path in base.iterdir()
@@ -144,8 +154,9 @@ def _read_split_folders(folder: Path) -> _SetContent:
     )
     if len(classes) < 2:
         raise SettingsError(
-            f"{folder}: expected test/nshards.txt of a WebDataset, or a folder of images for each "
-            "class; huggingface.co/clip-benchmark has the usual sets as WebDatasets"
+            f"{folder}: expected test/nshards.txt of a WebDataset, what torchvision unpacks, or a "
+            "folder of images for each class; huggingface.co/clip-benchmark has the usual sets as "
+            "WebDatasets"
         )
     images = [
         (f"{path.relative_to(folder)}", number)
@@ -209,6 +220,113 @@ def _read_shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
         log.warning("%s: %d samples without an image or a class are left out.", path, left_out)
 
 
+def _read_sun397(folder: Path) -> _SetContent:
+    """All images and labels of SUN397, from its list of class folders.
+
+    A class is a folder such as `a/abbey` or `a/apartment_building/outdoor`.
+    """
+    base = folder / "SUN397"
+    paths = [line.removeprefix("/") for line in _read_lines(base / "ClassName.txt")]
+    images = [
+        (f"{image.relative_to(folder)}", number)
+        for number, path in enumerate(paths)
+        for image in sorted((base / path).glob("sun_*.jpg"))
+    ]
+    return _SetContent([path.partition("/")[2].replace("/", " ") for path in paths], images)
+
+
+def _read_food101(folder: Path) -> _SetContent:
+    """Test images and labels of Food-101, from its JSON file."""
+    file = read_file(folder / "food-101/meta/test.json", dict)
+    classes = sorted(file.content)
+    images = [
+        (f"food-101/images/{image}.jpg", classes.index(name))
+        for name in file.content
+        for image in file.texts(name)
+    ]
+    return _SetContent(classes, images)
+
+
+def _read_dtd(folder: Path) -> _SetContent:
+    """Test images and labels of DTD (first split), whose folders are the classes."""
+    images = _read_lines(folder / "dtd/dtd/labels/test1.txt")
+    classes = sorted({image.partition("/")[0] for image in images})
+    numbers = {name: number for number, name in enumerate(classes)}
+    found = [(f"dtd/dtd/images/{each}", numbers[each.partition("/")[0]]) for each in images]
+    return _SetContent(classes, found)
+
+
+def _read_pets(folder: Path) -> _SetContent:
+    """Test images and labels of Oxford-IIIT Pet, from its text files."""
+    rows = [line.split() for line in _read_lines(folder / "oxford-iiit-pet/annotations/test.txt")]
+    names = {int(label) - 1: image.rpartition("_")[0].title() for image, label, *_ in rows}
+    images = [(f"oxford-iiit-pet/images/{image}.jpg", int(label) - 1) for image, label, *_ in rows]
+    return _SetContent([names[number] for number in range(len(names))], images)
+
+
+def _read_aircraft(folder: Path) -> _SetContent:
+    """Test images and labels of FGVC-Aircraft by variant, from its text files."""
+    data = "fgvc-aircraft-2013b/data"
+    classes = _read_lines(folder / data / "variants.txt")
+    rows = [line.split(" ", 1) for line in _read_lines(folder / data / "images_variant_test.txt")]
+    return _SetContent(
+        classes, [(f"{data}/images/{image}.jpg", classes.index(name)) for image, name in rows]
+    )
+
+
+def _read_flowers(folder: Path) -> _SetContent:
+    """Test images and labels of Flowers-102, from its MATLAB files."""
+    base = folder / "flowers-102"
+    labels = _read_matlab(base / "imagelabels.mat")["labels"]
+    numbers = _read_matlab(base / "setid.mat")["tstid"]
+    return _SetContent(
+        [],
+        [(f"flowers-102/jpg/image_{each:05d}.jpg", int(labels[each - 1]) - 1) for each in numbers],
+    )
+
+
+def _read_cars(folder: Path) -> _SetContent:
+    """Test images and labels of Stanford Cars, from its MATLAB files."""
+    base = folder / "stanford_cars"
+    rows = _read_matlab(base / "cars_test_annos_withlabels.mat")["annotations"]
+    images = [(f"stanford_cars/cars_test/{row['fname']}", int(row["class"]) - 1) for row in rows]
+    names = _read_matlab(base / "devkit" / "cars_meta.mat")["class_names"]
+    return _SetContent([str(name) for name in names], images)
+
+
+def _read_matlab(path: Path) -> Any:
+    """Content of a MATLAB file, by variable name."""
+    from scipy.io import loadmat
+
+    return loadmat(path, squeeze_me=True)
+
+
+def _refuse_pickled(folder: Path) -> _SetContent:
+    """Raise an error for CIFAR's pickled files that says how to export them."""
+    raise SettingsError(
+        f"{folder}: CIFAR's pickled files are not read; export the set with "
+        "`clip_benchmark_export_wds`, or as a folder for each class"
+    )
+
+
+_LAYOUTS: dict[str, Callable[[Path], _SetContent]] = {
+    "test/nshards.txt": _read_webdataset,
+    "food-101/meta/test.json": _read_food101,
+    "dtd/dtd/labels/test1.txt": _read_dtd,
+    "oxford-iiit-pet/annotations/test.txt": _read_pets,
+    "fgvc-aircraft-2013b/data/images_variant_test.txt": _read_aircraft,
+    "flowers-102/setid.mat": _read_flowers,
+    "stanford_cars/cars_test_annos_withlabels.mat": _read_cars,
+    "caltech101/101_ObjectCategories": lambda folder: _read_class_folders(
+        folder, folder / "caltech101/101_ObjectCategories"
+    ),
+    "SUN397/ClassName.txt": _read_sun397,
+    "country211/test": lambda folder: _read_class_folders(folder, folder / "country211/test"),
+    "cifar-10-batches-py": _refuse_pickled,
+    "cifar-100-python": _refuse_pickled,
+}
+"""Readers by a file or folder that only this layout has."""
+
 BENCHMARK = Benchmark(
     name=NAME,
     role="zero_shot",
@@ -216,9 +334,9 @@ BENCHMARK = Benchmark(
     load=load,
     headline=lambda metric, name: metric == "top1",
     averages={"top1": {"zs10": Mean(ZS10), "zs11": Mean(ZS11), "zs21": Mean(ZS21)}},
-    source="huggingface.co/clip-benchmark: a folder for each set, as wds_<name>; or with a folder "
-    "for each class; image-net.org: its val",
-    files=("*/*", "*/test/*.tar", "**/*.txt"),
+    source="huggingface.co/clip-benchmark: a folder for each set, as wds_<name>; or as torchvision "
+    "unpacks it, or with a folder for each class; image-net.org: its val",
+    files=("*/*", "*/test/*.tar", "**/*.txt", "**/*.json", "**/*.mat"),
     subtask_in_label="first",
     download="6 GB of ImageNet's validation images",
 )
