@@ -65,8 +65,8 @@ def read(parameters: dict[str, Any], changes: dict[str, Any]) -> RunSettings:
         ),
         (
             "ingest",
-            {"recaption": {"captioner": "endpoint", "endpoint": {"modl": "m"}}},
-            "recaption.endpoint.url: ",
+            {"recaption": {"captioner": "transformers", "transformers": {"foldr": "f"}}},
+            "recaption.transformers.folder: ",
         ),
     ],
 )

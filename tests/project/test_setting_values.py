@@ -29,6 +29,7 @@ def defaults(bootstrapped: Path) -> Mapping[str, Any]:
     values = all_values(loader_of(bootstrapped / "conf", "base", {}))
     values["counterfactuals"]["endpoint"] |= {"url": "http://localhost/v1", "model": "m"}
     values["recaption"]["endpoint"] |= {"url": "http://localhost/v1", "model": "m"}
+    values["recaption"]["transformers"] |= {"folder": "models/mine"}
     values["counterfactuals"]["diffusion"] |= {"model": "models/theirs"}
     return values
 
@@ -67,7 +68,7 @@ ALIASES = [*NAMES[:8], "a.b", "latest", "Latest", "v1", "V12"]
         ("clic.objective", "weights.unimodal", [*NOT_FINITE, -1, True], 0),
         ("sparcl.objective", "bias", NOT_FINITE, -10.0),
         ("counterfactuals.endpoint", "timeout", [*NOT_FINITE, 0, -1], 0.5),
-        ("recaption.endpoint", "timeout", [*NOT_FINITE, 0, -1], 0.5),
+        ("recaption.transformers", "dtype", ["float33", "complex64"], "bfloat16"),
         ("data", "shares", [{"train": float("inf")}, {"train": 0}, {"train": True}], {"train": 1}),
         ("promotion", "gate.version", [True, "one"], 2),
         ("registration", "alias", [*ALIASES, "champion", "previous"], None),

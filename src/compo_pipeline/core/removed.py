@@ -26,7 +26,6 @@ REMOVED = {
     "model.tokenizer": _IMPORT,
     **dict.fromkeys(("attention.regions", "attention.limit"), "attention.phrases"),
     "counterfactuals.transformers": "vllm serve <folder>, and counterfactuals.endpoint",
-    "recaption.transformers": "vllm serve <folder>, and recaption.endpoint",
     "counterfactuals.diffusion.seed": "counterfactuals.seed",
     "counterfactuals.scenes.seed": "counterfactuals.seed",
     "model.seed": "compo-pipeline import-model --seed",

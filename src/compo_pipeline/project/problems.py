@@ -314,7 +314,7 @@ def _validation(run: Run) -> Iterator[str]:
 
 
 def _recaptions(run: Run) -> Iterator[str]:
-    """Yield errors for the splits or API key of recaptioning."""
+    """Yield errors for the splits, API key or model folder of recaptioning."""
     settings = run.settings.recaption
     if settings.captioner is None or not run.writes("recaptions"):
         return
@@ -325,7 +325,13 @@ def _recaptions(run: Run) -> Iterator[str]:
             f"recaption.dry_run: {settings.dry_run} images are captioned to look at: run it by "
             "`kedro run --pipeline=ingest --to-nodes=data.recaption_images`, or leave it out"
         )
-    _check_key(settings.endpoint, "recaption", run.settings.paths.recaptions_state)
+    own = getattr(settings, settings.captioner)
+    if settings.captioner == "transformers":
+        from compo_pipeline.generation.recaption.captioners import check
+
+        check(Path(own.folder))
+    else:
+        _check_key(own, "recaption", run.settings.paths.recaptions_state)
 
 
 def _check_key(endpoint: Any, section: str, state: str) -> None:

@@ -56,7 +56,7 @@ from compo_pipeline.generation.counterfactuals.settings import KEY as COUNTERFAC
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.generation.recaption.settings import KEY as RECAPTION
-from compo_pipeline.generation.recaption.settings import RecaptionSettings
+from compo_pipeline.generation.recaption.settings import LocalCaptionerSettings, RecaptionSettings
 from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
 from compo_pipeline.methods.views import ViewSettings
@@ -73,6 +73,11 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
 
 PARAMS = "params:"
+CAPTIONERS: Mapping[str, type] = {
+    "endpoint": EndpointSettings,
+    "transformers": LocalCaptionerSettings,
+}
+"""Settings classes of captioners, by the value of recaption.captioner."""
 # Part of the name of a folder; YAML reads a variant 2 as a number.
 _Label = Annotated[Name, Field(coerce_numbers_to_str=True)]
 SECTIONS = "compo_pipeline.settings"
@@ -233,14 +238,13 @@ def settings_of(
         f"{COUNTERFACTUALS}.{name}": entry.settings
         for name, entry in chosen_entries(parsed.counterfactuals)
     }
-    captioned = parsed.recaption.captioner is not None
-    if captioned:
-        chosen[f"{RECAPTION}.endpoint"] = EndpointSettings
+    if captioner := parsed.recaption.captioner:
+        chosen[f"{RECAPTION}.{captioner}"] = CAPTIONERS[captioner]
     derived: dict[str, Any] = {
         key: parse(cls, attrgetter(key)(parsed), key, place) for key, cls in chosen.items()
     }
     if parsed.data.captioned is None:
-        derived["data.captioned"] = not captioned
+        derived["data.captioned"] = captioner is None
     parsed = replaced(parsed, {**derived, **_generated_benchmarks(parsed)})
     own, generator = getattr(parsed, method), parsed.data.generator
     return RunSettings(
@@ -298,7 +302,8 @@ def settings_classes() -> dict[str, type]:
         for name in METHODS
         for part in ("views", "objective")
     }
-    return {**own, **editors, f"{RECAPTION}.endpoint": EndpointSettings, **methods}
+    captioners = {f"{RECAPTION}.{name}": cls for name, cls in CAPTIONERS.items()}
+    return {**own, **editors, **captioners, **methods}
 
 
 def all_values(loader: OmegaConfigLoader) -> dict[str, Any]:

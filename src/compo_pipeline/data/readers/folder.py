@@ -51,8 +51,8 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     if not found and not data.may_lack_captions:
         raise SourceError(
             f"no image below {data.root / source} has a caption beside it, such as a.txt for "
-            f"a.jpg ({', '.join(CAPTIONS)}): add them, or set recaption.captioner to "
-            "endpoint, which writes them"
+            f"a.jpg ({', '.join(CAPTIONS)}): add them, or set recaption.captioner to endpoint or "
+            "transformers, which writes them"
         )
     return list(dict.fromkeys(found))
 

@@ -1,7 +1,9 @@
-"""The captioner: a model of images and text behind an OpenAI-compatible endpoint.
+"""Captioners: a model behind an OpenAI-compatible endpoint, or in a local folder.
 
 Each answer is stored as it comes, under a key that covers the image's bytes, the prompt, the model,
 and all settings that change an answer.
+
+Shapes: B images of a batch, T tokens of the prompt, N new ones.
 """
 
 from __future__ import annotations
@@ -10,21 +12,36 @@ import base64
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from compo_pipeline.core import seeding
-from compo_pipeline.core.hashing import hash_of
+from compo_pipeline.core.hashing import folder_hash, hash_of
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.stores import KeyValueStore
+from compo_pipeline.core.tables import grouped
 from compo_pipeline.data.images import decoding
-from compo_pipeline.generation.chat.answers import SEEDS, Answer
+from compo_pipeline.generation.chat.answers import SEEDS, Answer, dated
 from compo_pipeline.generation.chat.endpoint import Ask, Endpoint, NoAnswer, request_body
 from compo_pipeline.generation.chat.settings import EndpointSettings
-from compo_pipeline.generation.recaption.settings import KEY, RecaptionSettings
+from compo_pipeline.generation.recaption.settings import (
+    KEY,
+    LocalCaptionerSettings,
+    RecaptionSettings,
+)
+from compo_pipeline.models import foreign
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+MODEL = "a model of images and text"
+_NO_SAMPLING = dict.fromkeys(("temperature", "top_p", "top_k"))  # what a folder may configure
+_LOCAL_KEY = f"{KEY}.transformers"
 _QUALITY = 90  # of the JPEG files that are sent
+# Model types by what they are asked: a chat, a beginning to continue, a task.
+_CHAT, _CONTINUED, _TASK = ("llava", "qwen2_vl", "qwen2_5_vl"), ("blip",), ("florence2",)
+TYPES = (*_CONTINUED, *_TASK, *_CHAT)
+_TASK_TEXT = "<MORE_DETAILED_CAPTION>"
 
 
 class Question(NamedTuple):
@@ -125,3 +142,187 @@ def data_uri(image: Image) -> str:
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=_QUALITY)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def check(folder: Path) -> str:
+    """Type of the model in a folder.
+
+    Raises an error if the type is not supported.
+
+    Raises:
+        SettingsError: it holds none of the known types, or asks for code of its own.
+    """
+    key, config = f"{_LOCAL_KEY}.folder", folder / "config.json"
+    if not config.is_file():
+        raise SettingsError(
+            f"{key}: expected a folder with config.json, weights and processor of {MODEL}, got "
+            f"'{folder}'"
+        )
+    foreign.refuse_code(folder, key)
+    kind = str(foreign.read_object(config).get("model_type"))
+    if kind not in TYPES:
+        raise SettingsError(
+            f"{key}: expected a model of the type {', '.join(TYPES)}, got {kind!r} "
+            f"(model_type in {config})"
+        )
+    return kind
+
+
+class LocalCaptioner:
+    """Captioner with a local transformers model in this process, with greedy decoding.
+
+    Placeholders of the image and the chat template come from the folder. The model is loaded for
+    the first answer that is not stored, and let go with the last.
+
+    Args:
+        settings: prompt and size of images.
+        own: settings of the model.
+        state: folder of stored answers.
+
+    Raises:
+        SettingsError: the folder holds no such model.
+    """
+
+    name: ClassVar[str] = "transformers"
+
+    def __init__(
+        self, settings: RecaptionSettings, own: LocalCaptionerSettings, state: Path
+    ) -> None:
+        self._settings, self._own = settings, own
+        folder = Path(own.folder)
+        self._kind, self.model, self._files = check(folder), folder.name, folder_hash(folder)
+        self.answers = KeyValueStore(state / "transformers.sqlite", Answer)
+
+    @property
+    def prompt(self) -> str:
+        """Prompt that the model gets with each image, empty for a model without prompts."""
+        if self._kind in _CHAT:
+            return self._settings.prompt
+        return self._own.text or (_TASK_TEXT if self._kind in _TASK else "")
+
+    @property
+    def place(self) -> str:
+        """Text for the log with the model's type and folder."""
+        return f"images by {self._kind} in {self._own.folder}"
+
+    def key(self, content: str) -> str:
+        """Key of an image's answer: hash of the image, model files, prompt and settings."""
+        own = self._own
+        asked = {"image": content, "max_side": self._settings.max_side, "prompt": self.prompt}
+        asked |= {"model": self._files, "max_tokens": own.max_tokens}
+        return hash_of({**asked, "dtype": own.dtype})
+
+    def ask(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
+        """Yield the answer to each question, batch by batch.
+
+        Raises:
+            SettingsError: the model cannot be loaded; names the YAML key.
+        """
+        loaded = self._load()
+        for some in grouped(questions, self._own.batch_size):
+            yield from self._answer_batch(*loaded, some)
+
+    def _load(self) -> tuple[Any, Any]:
+        """The model, on a GPU where there is one, and its processor."""
+        import torch
+        from safetensors import SafetensorError
+
+        try:
+            from transformers import AutoModelForImageTextToText, AutoProcessor
+        except ImportError as error:
+            raise SettingsError(
+                f"{_LOCAL_KEY}: a local model needs transformers, which is not installed "
+                "(pip install transformers)"
+            ) from error
+        folder, safe = self._own.folder, {"local_files_only": True, "trust_remote_code": False}
+        try:
+            processor = AutoProcessor.from_pretrained(folder, **safe)
+            network = AutoModelForImageTextToText.from_pretrained(
+                folder, use_safetensors=True, dtype=self._own.dtype, **safe
+            )
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            raise SettingsError(
+                f"{_LOCAL_KEY}.folder: cannot load {MODEL} from {folder!r} ({error})"
+            ) from error
+        if self._kind in _CHAT and processor.chat_template is None:
+            raise SettingsError(
+                f"{_LOCAL_KEY}.folder: '{folder}' has no chat template (chat_template.jinja), by "
+                "which this model is asked; save it with its processor"
+            )
+        # Generation continues at the end of each row.
+        tokenizer = getattr(processor, "tokenizer", processor)
+        tokenizer.padding_side = "left"
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        return network.to("cuda" if torch.cuda.is_available() else "cpu").eval(), processor
+
+    def _answer_batch(
+        self, network: Any, processor: Any, questions: Sequence[Question]
+    ) -> Iterator[Answer | NoAnswer]:
+        """Yield and store the answers to a batch, or `NoAnswer` for unreadable images."""
+        found: dict[str, Answer | NoAnswer] = {}
+        readable: dict[str, Image] = {}
+        for question in questions:
+            try:
+                readable[question.key] = question.image()
+            except NoAnswer as error:
+                found[question.key] = error
+        try:
+            answers = self._generate_answers(network, processor, list(readable.values()))
+        except ValueError as error:
+            if len(questions) > 1:
+                for question in questions:
+                    yield from self._answer_batch(network, processor, [question])
+            else:
+                yield NoAnswer(f"the model's processor: {error}")
+            return
+        new = dict(zip(readable, answers, strict=True))
+        self.answers.put(new, replace=False)
+        found |= new
+        yield from (found[question.key] for question in questions)
+
+    def _generate_answers(self, network: Any, processor: Any, images: list[Image]) -> list[Answer]:
+        """Generate the answers to a batch of images."""
+        import torch
+
+        if not images:
+            return []
+        text = {"text": [self._input_text(processor)] * len(images)} if self.prompt else {}
+        rows = processor(images=images, return_tensors="pt", padding=True, **text)
+        rows = rows.to(network.device, network.dtype)  # integers stay as they are
+        # Tokens before the first new one: the prompt, or what a decoder begins with.
+        given = 1
+        if self._kind not in _TASK and "input_ids" in rows:
+            given = rows["input_ids"].shape[1] - (self._kind in _CONTINUED)
+        most, greedy = self._own.max_tokens, {"do_sample": False, "num_beams": 1, **_NO_SAMPLING}
+        with torch.inference_mode():
+            written = network.generate(**rows, max_new_tokens=most, **greedy)
+        # [B, T + N], or [B, 1 + N]
+        return [self._decode_answer(network, processor, row, given) for row in written.tolist()]
+
+    def _input_text(self, processor: Any) -> str:
+        """Input text of the model for an image: the prompt, in the chat template if it has one."""
+        if self._kind not in _CHAT:
+            return self.prompt
+        asked = [{"type": "image"}, {"type": "text", "text": self.prompt}]
+        turns = [{"role": "user", "content": asked}]
+        return str(processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+    def _decode_answer(self, network: Any, processor: Any, tokens: list[int], given: int) -> Answer:
+        """Decode an answer from output tokens, without the prompt's tokens (BLIP keeps them)."""
+        new = tokens[given:]
+        text = processor.tokenizer.decode(
+            tokens if self._kind in _CONTINUED else new, skip_special_tokens=True
+        )
+        configured = network.generation_config
+        ends = configured.eos_token_id
+        if self._kind in _CONTINUED:
+            ends = network.config.text_config.sep_token_id
+        # An end that is forced upon the last token says nothing.
+        free = new[:-1] if configured.forced_eos_token_id is not None else new
+        ended = {ends} if isinstance(ends, int) else set(ends or ())
+        cut = len(new) == self._own.max_tokens and ended.isdisjoint(free)
+        return dated(Answer(str(text).strip(), cut))
+
+
+Captioner: TypeAlias = EndpointCaptioner | LocalCaptioner

@@ -31,7 +31,7 @@ from compo_pipeline.data.readers.record import RawCaption, rejected
 from compo_pipeline.data.settings import SampleSettings
 from compo_pipeline.generation.chat.answers import Answer
 from compo_pipeline.generation.chat.endpoint import NoAnswer
-from compo_pipeline.generation.recaption.captioners import EndpointCaptioner, Question, shown_image
+from compo_pipeline.generation.recaption.captioners import Captioner, Question, shown_image
 from compo_pipeline.generation.recaption.checks import Checked, check
 from compo_pipeline.generation.recaption.settings import KEY, RecaptionSettings
 
@@ -98,7 +98,7 @@ def drawn(sources: Mapping[str, Captioned], count: int) -> dict[str, Captioned]:
 def recaption(
     sources: Mapping[str, Captioned],
     root: Path,
-    captioner: EndpointCaptioner,
+    captioner: Captioner,
     settings: RecaptionSettings,
     ingest: IngestSettings,
     vocabulary: Vocabulary,
@@ -172,7 +172,7 @@ def recaption(
 def _ask(
     measured: Iterable[DecodedImage],
     root: Path,
-    captioner: EndpointCaptioner,
+    captioner: Captioner,
     settings: RecaptionSettings,
     ingest: IngestSettings,
 ) -> dict[str, str]:
@@ -213,7 +213,7 @@ def _ask(
 
 
 def _answers(
-    measured: Iterable[DecodedImage], captioner: EndpointCaptioner, unanswered: Mapping[str, str]
+    measured: Iterable[DecodedImage], captioner: Captioner, unanswered: Mapping[str, str]
 ) -> Iterator[tuple[DecodedImage, Answer | None, tuple[str, str]]]:
     """Yield each image with its stored answer, or with the rule and the reason why it has none."""
     for some in grouped(measured, _AT_ONCE):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
+from compo_pipeline.core.plugins import named_fields
 from compo_pipeline.core.settings import Section, Share, settings
 
 KEY = "recaption"
@@ -21,14 +21,15 @@ QUERY = (
 
 
 @settings
+@named_fields(("endpoint", "transformers"), Section)
 class RecaptionSettings:
     """Settings of recaptioning: captioner, prompt, images, and checks of its captions."""
 
-    captioner: Literal["endpoint"] | None = None
-    """`endpoint` asks a model on a server about the images. Its captions replace the source's own.
-    Null captions none."""
+    captioner: Literal["endpoint", "transformers"] | None = None
+    """Captioner of the images. Its settings are under its name. Its captions replace the source's
+    own. Null captions none."""
     prompt: Annotated[str, Field(min_length=1)] = QUERY
-    """Prompt that is sent with each image. The default is CLIC's."""
+    """Prompt for models that follow instructions. The default is CLIC's."""
     splits: tuple[str, ...] | None = None
     """Splits whose images are captioned, by our names. Null captions all."""
     max_side: Annotated[int, Field(ge=16)] = 1024
@@ -41,5 +42,21 @@ class RecaptionSettings:
     known_words: Share | None = 0.5
     """Captions are rejected if the language pipeline knows a smaller share of their words. Null
     rejects none."""
-    endpoint: Section = field(default_factory=dict)
-    """Settings of an OpenAI-compatible server: address, model, limits, request parameters."""
+
+
+@settings
+class LocalCaptionerSettings:
+    """Settings of the captioner `transformers`: an image-to-text model in a local folder."""
+
+    folder: str
+    """Folder with config, weights (safetensors) and processor, as transformers saves them."""
+    max_tokens: PositiveInt = 400
+    """Most tokens of an answer."""
+    batch_size: PositiveInt = 16
+    """Number of images captioned at a time."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type of the weights. `auto` is as in the folder."""
+
+    text: str | None = None
+    """Text for a model that does not follow instructions: the beginning of BLIP's captions (null:
+    none), or Florence-2's task (null: <MORE_DETAILED_CAPTION>)."""

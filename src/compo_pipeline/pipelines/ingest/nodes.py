@@ -21,9 +21,13 @@ from compo_pipeline.data.quality.settings import IngestSettings
 from compo_pipeline.data.readers import locate, records_of
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.generation.chat.settings import EndpointSettings
+from compo_pipeline.generation.recaption import captioners
 from compo_pipeline.generation.recaption import recaptioning as work
-from compo_pipeline.generation.recaption.captioners import EndpointCaptioner
-from compo_pipeline.generation.recaption.settings import KEY, RecaptionSettings
+from compo_pipeline.generation.recaption.settings import (
+    KEY,
+    LocalCaptionerSettings,
+    RecaptionSettings,
+)
 from compo_pipeline.language.parsing import load_once
 from compo_pipeline.pages import recaptions_page
 
@@ -65,8 +69,7 @@ def recaption_images(
     images = work.captioned_images(chain.from_iterable(used), splits)
     if recaption.dry_run is not None:
         images = work.drawn(images, recaption.dry_run)
-    endpoint = parse(EndpointSettings, recaption.endpoint, f"{KEY}.endpoint")
-    captioner = EndpointCaptioner(recaption, endpoint, Path(state))
+    captioner = _captioner(recaption, Path(state))
     vocabulary = Vocabulary(load_once(language_model))
     made = work.recaption(images, root, captioner, recaption, ingest, vocabulary, prepare)
     page = recaptions_page.recaptions_page(made, root, dataset)
@@ -101,3 +104,11 @@ def ingest_captions(
     result = ingest_records(records, source, ingest, samples, trains, prepare, carve, captions)
     joined = {name: each.joined for name, each in records.items() if each.joined}
     return result._replace(report={**result.report, "captions_joined": joined})
+
+
+def _captioner(settings: RecaptionSettings, state: Path) -> captioners.Captioner:
+    """Create the configured captioner, which stores its answers in a folder."""
+    key, own = f"{KEY}.{settings.captioner}", getattr(settings, settings.captioner or "")
+    if settings.captioner == "endpoint":
+        return captioners.EndpointCaptioner(settings, parse(EndpointSettings, own, key), state)
+    return captioners.LocalCaptioner(settings, parse(LocalCaptionerSettings, own, key), state)
