@@ -72,6 +72,23 @@ def pytest_runtest_setup() -> None:
     os.environ["PYTHONPATH"] = str(PROJECT / "src")
 
 
+@pytest.fixture
+def install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str, str, str], None]:
+    """Installs a package of one module for a test: its name, text, and group and entry point."""
+
+    def installed(name: str, text: str, group: str, point: str) -> None:
+        (tmp_path / f"{name}.py").write_text(text)
+        metadata = tmp_path / f"{name}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text(f"[{group}]\n{point}\n")
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return installed
+
+
 _KINDS = ("NOUN/NN", "NOUN/NNS", "ADJ", "ADJ", "ADV", "VERB", "VERB", "AUX", "PROPN", "DET")
 _TRICKY = (
     *("a", "A", "-", "...", "cat", "Cat", "cat's", "don't", "can't", "red-haired", '"Stop"', "I"),

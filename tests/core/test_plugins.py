@@ -1,5 +1,6 @@
 """Registries: parts are imported when they are used, and installed packages add theirs."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import importlib_metadata  # noqa: F401  # what others import: its entry points are found then
@@ -15,25 +16,17 @@ GROUP = "compo_pipeline.benchmarks"
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def installed(install: Callable[[str, str, str, str], None], tmp_path: Path) -> Path:
     """An installed package with one benchmark."""
-    package = tmp_path / "others_benchmark"
-    package.mkdir()
     text = "import pathlib\nBENCHMARK = object()\npathlib.Path(__file__ + '.used').touch()\n"
-    (package / "__init__.py").write_text(text)
-    metadata = tmp_path / "others_benchmark-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: others-benchmark\n")
-    points = f"[{GROUP}]\ntheirs = others_benchmark:BENCHMARK\n"
-    (metadata / "entry_points.txt").write_text(points)
-    monkeypatch.syspath_prepend(tmp_path)
+    install("others_benchmark", text, GROUP, "theirs = others_benchmark:BENCHMARK")
     return tmp_path
 
 
 def test_an_installed_package_adds_a_part_which_is_imported_when_used(installed: Path) -> None:
     found: Registry[object] = Registry(GROUP, {"own": "math:pi"})
     assert list(found) == ["own", "theirs"] and "theirs" in found
-    used = installed / "others_benchmark" / "__init__.py.used"
+    used = installed / "others_benchmark.py.used"
     assert not used.exists()
     part = found["theirs"]
     assert used.exists() and found["theirs"] is part

@@ -1,6 +1,6 @@
 """The registry of methods: names, labels and classes, and methods of other packages."""
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -34,14 +34,10 @@ ENTRY = MethodEntry("doubled", "Doubled CLIP", "other_package:Doubled")
 """
 
 
-def test_a_method_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "other_package.py").write_text(MODULE)
-    metadata = tmp_path / "other_package-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Name: other-package\nVersion: 1.0\n")
-    points = f"[{registry.GROUP}]\ndoubled = other_package:ENTRY\n"
-    (metadata / "entry_points.txt").write_text(points)
-    monkeypatch.syspath_prepend(tmp_path)
+def test_a_method_of_an_installed_package(
+    install: Callable[[str, str, str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("other_package", MODULE, registry.GROUP, "doubled = other_package:ENTRY")
     monkeypatch.setattr(registry, "METHODS", Registry(registry.GROUP, {}))
     method = registry.build("doubled", {}, {"trains": ["image"]})
     assert (method.name, method.trains) == ("doubled", {"image"})

@@ -17,7 +17,7 @@ from compo_pipeline.core.plugins import Registry
 
 @dataclass(frozen=True)
 class Recipe:
-    """An environment that trains on generated data to mend a weakness of models.
+    """An environment that trains on generated data to reduce a weakness of models.
 
     Attributes:
         env: name of the environment.
