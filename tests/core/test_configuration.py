@@ -8,14 +8,7 @@ import pytest
 from compo_pipeline.__main__ import main
 from compo_pipeline.cli import cli
 from compo_pipeline.core.removed import REMOVED
-from compo_pipeline.core.settings import (
-    Open,
-    SettingsError,
-    defaults,
-    field_paths,
-    parse,
-    plain,
-)
+from compo_pipeline.core.settings import Open, SettingsError, defaults, field_paths, parse, plain
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import Parameters

@@ -13,12 +13,7 @@ import torch
 
 from compo_pipeline.core.files import DamagedFileError, DiskFullError
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.core.stores import (
-    KeyValueStore,
-    TensorStore,
-    read_tensors,
-    write_tensors,
-)
+from compo_pipeline.core.stores import KeyValueStore, TensorStore, read_tensors, write_tensors
 
 
 class Point(NamedTuple):

@@ -10,12 +10,7 @@ from kedro.io import DatasetError
 from compo_pipeline.core import records
 from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.table_files import stream_rows
-from compo_pipeline.data.catalog import (
-    FolderDataset,
-    JsonDataset,
-    PageDataset,
-    RowsDataset,
-)
+from compo_pipeline.data.catalog import FolderDataset, JsonDataset, PageDataset, RowsDataset
 
 ROW_TYPES = (
     records.Caption,

@@ -14,25 +14,12 @@ import pytest
 from click.testing import CliRunner
 from kedro.framework.project import pipelines
 from kedro.pipeline import Pipeline
-from tests.docs.pages import (
-    PLAN,
-    PROJECT,
-    commands_of_pages,
-    executed,
-    plan,
-    replaced,
-    spans,
-)
+from tests.docs.pages import PLAN, PROJECT, commands_of_pages, executed, plan, replaced, spans
 
 from compo_pipeline import cli
 from compo_pipeline.evaluation.suite import find_entry, listed_models
 from compo_pipeline.project import commands as without_project
-from compo_pipeline.project.settings import (
-    RunSettings,
-    check_settings,
-    loader_of,
-    read_settings,
-)
+from compo_pipeline.project.settings import RunSettings, check_settings, loader_of, read_settings
 
 FOUND = commands_of_pages()
 LISTED = plan()

@@ -32,13 +32,8 @@ from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.evaluation.published import aggregate_rows, read_published
-from compo_pipeline.evaluation.settings import (
-    EvaluationSettings,
-)
-from compo_pipeline.evaluation.suite import (
-    listed_models,
-    reference_rows,
-)
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.suite import listed_models, reference_rows
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pages import suite_page
 from compo_pipeline.pipeline_registry import register_pipelines

@@ -16,9 +16,7 @@ from compo_pipeline.core.sentences import split
 from compo_pipeline.core.settings import parse
 from compo_pipeline.core.table_files import LOCAL
 from compo_pipeline.data.catalog import FolderDataset
-from compo_pipeline.generation.counterfactuals.settings import (
-    CounterfactualSettings,
-)
+from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.pipelines.counterfactuals.nodes import (
     check_counterfactuals,
     make_counterfactuals,

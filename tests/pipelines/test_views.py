@@ -15,11 +15,7 @@ from compo_pipeline.core.table_files import LOCAL, write_rows
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.methods.views import ViewSettings
-from compo_pipeline.pipelines.views.nodes import (
-    draw_views,
-    join_annotations,
-    parse_captions,
-)
+from compo_pipeline.pipelines.views.nodes import draw_views, join_annotations, parse_captions
 
 SENTENCES = {
     "a": ("A red cat sits on a mat.", "Its bed is warm.", "A lamp shines."),

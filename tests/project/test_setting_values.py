@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compo_pipeline.core.settings import (
-    SettingsError,
-    field_names,
-    leaves,
-    parse,
-    plain,
-    value_at,
-)
+from compo_pipeline.core.settings import SettingsError, field_names, leaves, parse, plain, value_at
 from compo_pipeline.project.settings import Parameters, all_values, loader_of, settings_classes
 
 CLASSES = settings_classes()

@@ -19,19 +19,9 @@ from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.evaluate import ScoresFingerprint
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry import verification
-from compo_pipeline.registry.evidence import (
-    Evidence,
-    read_evidence,
-    read_tables,
-    write_evidence,
-)
+from compo_pipeline.registry.evidence import Evidence, read_evidence, read_tables, write_evidence
 from compo_pipeline.registry.promotion import Decision, promote
-from compo_pipeline.registry.settings import (
-    Gate,
-    GateRule,
-    PromotionSettings,
-    SigningSettings,
-)
+from compo_pipeline.registry.settings import Gate, GateRule, PromotionSettings, SigningSettings
 
 IMAGES = 24
 SAME = {"checkpoint_sha256": "c" * 64, "precision": "fp32"}

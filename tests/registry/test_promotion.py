@@ -24,12 +24,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.registry import promotion
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.gate import fingerprint
-from compo_pipeline.registry.promotion import (
-    Decision,
-    PromotionError,
-    promote,
-    roll_back,
-)
+from compo_pipeline.registry.promotion import Decision, PromotionError, promote, roll_back
 from compo_pipeline.registry.settings import GateRule, SigningSettings
 from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.registry.versions import find

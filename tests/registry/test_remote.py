@@ -28,11 +28,7 @@ from compo_pipeline.registry.evidence import Evidence, write_evidence
 from compo_pipeline.registry.gate import fingerprint
 from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
 from compo_pipeline.registry.reference import write_reference
-from compo_pipeline.registry.registration import (
-    Registered,
-    export_with_card,
-    register,
-)
+from compo_pipeline.registry.registration import Registered, export_with_card, register
 from compo_pipeline.registry.settings import RegistrationSettings, SigningSettings
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 

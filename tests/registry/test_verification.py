@@ -27,12 +27,7 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.lineage import check_keys, write_lineage
 from compo_pipeline.registry.promotion import roll_back
-from compo_pipeline.registry.settings import (
-    Gate,
-    GateRule,
-    PromotionSettings,
-    SigningSettings,
-)
+from compo_pipeline.registry.settings import Gate, GateRule, PromotionSettings, SigningSettings
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.registry.verification import VersionError, load_model, verified
 

@@ -12,11 +12,7 @@ import yaml
 from compo_pipeline.core.records import Caption, Fact, Rejected
 from compo_pipeline.core.settings import parse
 from compo_pipeline.data.catalog import PageDataset
-from compo_pipeline.data.quality.quarantine import (
-    TooManyBadRows,
-    refuse_too_many,
-    valid_captions,
-)
+from compo_pipeline.data.quality.quarantine import TooManyBadRows, refuse_too_many, valid_captions
 from compo_pipeline.data.quality.settings import DataValidationSettings, RowRule
 from compo_pipeline.pipelines.validation.nodes import validate_facts
 
