@@ -521,7 +521,7 @@ def sealed() -> Callable[..., Any]:
         files = Path(version.source)
         for name in (lineage.LINEAGE_FILE, lineage.SIGNATURE_FILE):
             (files / name).unlink(missing_ok=True)
-        digest = lineage.files_digest(lineage.file_digests(files))
+        _, digest = lineage.file_digests(files)
         client.set_model_version_tag(version.name, number, lineage.FILES_TAG, digest)
         tagged = client.get_model_version(version.name, number)
         if forge:

@@ -3,10 +3,8 @@
 import json
 import os
 import random
-import re
 import signal
 import stat
-import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterable
@@ -23,7 +21,7 @@ from torch.utils.data import DataLoader
 from compo_pipeline.core import remote
 from compo_pipeline.core.files import size_and_time
 from compo_pipeline.core.remote import RemoteError, RemoteSettings, configure, refresh_all
-from compo_pipeline.core.settings import SettingsError, pip_install
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data import readers
 from compo_pipeline.data.images import decoding
 from compo_pipeline.data.images.decoding import ImageError, Limits
@@ -36,7 +34,6 @@ Bucket = Any
 @pytest.fixture
 def mirrored(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Puts objects into a bucket and lists them; returns the folder that mirrors it."""
-    monkeypatch.setattr(remote, "_free", {})
 
     def make(objects: dict[str, bytes], limit: int = 10**6) -> Path:
         monkeypatch.setenv("COMPO_PIPELINE_CACHE_BYTES", str(limit))
@@ -49,8 +46,9 @@ def mirrored(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def held(folder: Path) -> list[bytes]:
-    """The contents in the cache."""
-    return sorted(path.read_bytes() for path in (folder.parents[2] / ".contents").glob("[!.]*"))
+    """The contents in the cache; what is listed alone has no mode."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path.read_bytes() for path in files if stat.S_IMODE(path.stat().st_mode))
 
 
 def test_what_is_in_the_cache_is_downloaded_again_only_after_a_change(
@@ -141,12 +139,6 @@ def test_processes_share_a_cache_that_is_too_small_for_all(mirrored: Callable[..
 
     assert in_processes(read_all, range(count)) == [0] * count
     assert len(held(folder)) * 3000 <= limit + (count - 1) * 3000
-
-
-def test_an_object_larger_than_the_cache_is_refused(mirrored: Callable[..., Path]) -> None:
-    folder = mirrored({"a": b"a" * 2000}, limit=1000)
-    with pytest.raises(RemoteError, match=r"remote\.cache_gb: expected at least 2e-06"):
-        remote.read_bytes(folder / "a")
 
 
 def test_an_object_that_changed_or_vanished_after_the_listing_is_not_read(
@@ -252,8 +244,8 @@ def test_readers_and_images(mirrored: Callable[..., Path], tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("s3://no-such-bucket/x", "no-such-bucket/x: there is no such object or bucket"),
-        ("s3://{bucket}/empty", "empty: there is no object below this URL"),
+        ("s3://no-such-bucket/x", "there is no such object or bucket: .*no-such-bucket/x"),
+        ("s3://{bucket}/empty", "there is no object below this URL: .*empty"),
         ("unknown://a/b", "Protocol not known"),
     ],
 )
@@ -293,14 +285,6 @@ def test_storage_that_does_not_answer_or_refuses_is_an_error_soon(
         ({"data": {"root": "s3://me:hunter2@bucket/x"}}, r"data\.root: .*\*\*\*@bucket.*creden"),
         ({"data": {"root": "s3://b/x?api_key=hunter2"}}, r"data\.root: .*api_key=\*\*\*.*creden"),
         ({"data": {"root": "s3://me:hun/ter2@bucket/x"}}, r"data\.root: .*\*\*\*@bucket.*creden"),
-        # The shortest one was given; others are made of it.
-        (
-            {
-                "benchmarks": {"root": "s3://me:hunter2@b/x/y"},
-                "data": {"root": "s3://me:hunter2@b"},
-            },
-            r"data\.root: .*without password",
-        ),
         ({"data": {"root": "s3://b/../x"}}, r"data\.root: expected a URL without"),
     ],
 )
@@ -308,13 +292,6 @@ def test_urls_that_cannot_be_used(values: Any, told: str, tmp_path: Path) -> Non
     with pytest.raises(SettingsError, match=told) as caught:
         configure(values, RemoteSettings(tmp_path), {})
     assert "ter2" not in str(caught.value)
-
-
-def test_a_storage_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    told = re.escape(f"gs://bucket/coco: {pip_install('gcs')}")
-    with pytest.raises(remote.RemoteError, match=told), remote.filesystem("gs://bucket/coco"):
-        pass
 
 
 def test_local_paths_are_as_they_are(tmp_path: Path) -> None:

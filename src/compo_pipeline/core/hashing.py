@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,15 +30,15 @@ def _as_plain(value: Any) -> Any:
     return f"{value}" if isinstance(value, Path) else sorted(value)
 
 
-def folder_hash(folder: Path, suffixes: Collection[str] = ()) -> str:
-    """Hash of the files in a folder, or of those with some suffixes, without hidden ones."""
-    names = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
-    return files_hash(
-        (name.as_posix(), folder / name)
-        for name in names
-        if not any(part.startswith(".") for part in name.parts)
-        and (not suffixes or name.suffix in suffixes)
-    )
+def files_in(folder: Path, suffixes: Collection[str] = ()) -> Iterator[tuple[str, Path]]:
+    """Yield name and path of the files in a folder, or of those with some suffixes.
+
+    Hidden ones are left out.
+    """
+    for path in sorted(folder.rglob("*")):
+        name, fits = path.relative_to(folder), not suffixes or path.suffix in suffixes
+        if fits and path.is_file() and not any(part.startswith(".") for part in name.parts):
+            yield name.as_posix(), path
 
 
 def tensors_hash(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:

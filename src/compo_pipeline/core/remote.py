@@ -3,9 +3,9 @@
 A folder at a URL has a mirror, a local folder of the same layout: that of `s3://bucket/coco` is
 `<remote.cache>/s3:/bucket/coco`. `refresh` lists the objects once: the mirror gets a sparse file of
 each one's size, which nobody may read. Its modification time is a hash of the object's ETag, so a
-changed object shows as a changed file does. `open_file` downloads an object into a file that is
-named after URL, size and time, and appears when it is complete. Where the cache would exceed its
-size, the least recently used of these files are removed.
+changed object shows as a changed file does. `open_file` puts the object in the place of this file.
+Where the cache would exceed its size, the objects that were opened least recently become sparse
+files again.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
+from random import random
 from typing import Annotated, Any
 
+from filelock import FileLock
 from pydantic import Field
 
-from compo_pipeline.core.files import atomic_file, size_and_time
+from compo_pipeline.core.files import size_and_time
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.settings import (
     PlainError,
     SettingsError,
     leaves,
-    masked,
-    pip_install,
     settings,
     with_values,
 )
@@ -42,11 +43,9 @@ _MIRROR = re.compile(r"((?:.*?/)?)([a-z][a-z0-9+.-]+):/([^/].*)")
 # What tells one version of an object from another, by the names of fsspec's file systems.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", "created")
 _LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # by the URL's protocol
+_READABLE = 0o444  # mode of a file with an object's content; placeholders have none of it
 # Of S3: s3fs itself tries five times, so a server that never answers takes three minutes.
 _BOUNDED = {"connect_timeout": 10, "read_timeout": 15, "retries": {"total_max_attempts": 2}}
-
-_free: dict[Path, int] = {}  # bytes that this process may add to a cache before it looks again
 
 log = logging.getLogger(__name__)
 
@@ -108,24 +107,24 @@ def configure(
     Raises:
         SettingsError: a URL holds a password, a query or "..".
     """
+    from fsspec.config import conf
+
     os.environ[_LIMIT] = str(int(remote.cache_gb * 10**9))
-    folders = (each for each in leaves(parameters) if each[0].rpartition(".")[2] in _FOLDERS)
-    urls = {key: value for key, value in folders if is_url(value)}
-    # Some URLs are made of others: the error names the shortest, which was given.
-    for key, url in sorted(urls.items(), key=lambda each: len(each[1])):
+    mirrors: dict[str, str] = {}
+    for key, url in leaves(parameters):
+        if key.rpartition(".")[2] not in _FOLDERS or not is_url(url):
+            continue
         if _UNFIT.search(url):
             raise SettingsError(
                 f"{key}: expected a URL without password, query and '..', got {url}; credentials "
                 "belong into the environment or a credentials.yml"
             )
-        from fsspec.config import conf
-
         protocol = url.partition("://")[0]
         bounded = {"config_kwargs": _BOUNDED} if protocol == "s3" else {}
         conf[protocol] = {**bounded, **conf.get(protocol, {}), **credentials.get(protocol, {})}
         # This process's child processes read it.
         os.environ[f"FSSPEC_{protocol.upper()}"] = json.dumps(conf[protocol])
-    mirrors = {key: str(mirror(url, remote.cache)) for key, url in urls.items()}
+        mirrors[key] = str(mirror(url, remote.cache))
     return with_values(parameters, mirrors)
 
 
@@ -144,27 +143,21 @@ def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
         is_read = any(f"{key}.".startswith(f"{each}.") for each in read)
         if is_read and key.rpartition(".")[2] in _FOLDERS and cache_and_url(value):
             keys.setdefault(Path(value), key)
-    listed: set[Path] = set()
-    for folder in sorted(keys, key=lambda each: len(each.parts)):  # those that hold others first
-        if listed.isdisjoint(folder.parents):
-            listed.add(folder)
+    for folder, key in keys.items():
+        if keys.keys().isdisjoint(folder.parents):
             try:
                 refresh(folder)
-            except RemoteError as error:
-                raise SettingsError(f"{keys[folder]}: {error.message}") from None
-            except OSError as error:
-                raise SettingsError(f"{keys[folder]}: {error.filename}: {error.strerror}") from None
+            except (RemoteError, OSError) as error:
+                raise SettingsError(f"{key}: {error}") from None
 
 
 def refresh(folder: Path) -> None:
-    """List the objects below a mirror's URL, and create a placeholder file for each object.
+    """List the objects below a mirror's URL, and create a placeholder file for each new object.
 
     Raises:
         RemoteError: the storage cannot be reached, or refuses.
         OSError: there is no object, or no file of its name can be made.
     """
-    from filelock import FileLock
-
     located = cache_and_url(folder)
     assert located is not None, f"{folder} is no mirror"
     cache, url = located
@@ -173,15 +166,15 @@ def refresh(folder: Path) -> None:
         files.invalidate_cache()
     objects = {name.removeprefix(root).removeprefix("/"): info for name, info in found.items()}
     if not objects:
-        raise FileNotFoundError(errno.ENOENT, "there is no object below this URL", masked(url))
+        raise FileNotFoundError(errno.ENOENT, "there is no object below this URL", url)
     if any(info["size"] is None for info in objects.values()):
         raise RemoteError(f"{url}: this storage lists no sizes")
-    log.info("%s: %d objects", masked(url), len(objects))
+    log.info("%s: %d objects", url, len(objects))
     folders = {str(parent) for name in objects for parent in PurePosixPath(name).parents}
     names = {name for name in objects if name not in folders and _is_file_name(name)}
     if others := objects.keys() - names:
         text = "%s: %d objects have names that no file can have, such as %r: they are left out"
-        log.warning(text, masked(url), len(others), min(others))
+        log.warning(text, url, len(others), min(others))
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / ".lock"):
         for path in sorted(folder.rglob("*"), reverse=True):  # what a folder holds comes first
@@ -191,7 +184,9 @@ def refresh(folder: Path) -> None:
             elif path.relative_to(folder).as_posix() not in names:
                 path.unlink()
         for name in names:
-            _add_placeholder(folder / name, objects[name]["size"], version_of(objects[name]))
+            path, listed = folder / name, (objects[name]["size"], version_of(objects[name]))
+            if not path.exists() or size_and_time(path) != listed:
+                _put_placeholder(cache, path, *listed)
 
 
 def _is_file_name(key: str) -> bool:
@@ -200,14 +195,18 @@ def _is_file_name(key: str) -> bool:
     )
 
 
-def _add_placeholder(path: Path, size: int, version: int) -> None:
-    """Create a sparse file of an object's size and version, unless there is one."""
+def _put_placeholder(cache: Path, path: Path, size: int, version: int) -> None:
+    """Put a sparse file of an object's size and version in the place of a file.
+
+    The caller holds the cache's lock.
+    """
+    new = cache / ".placeholder"
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_CREAT | os.O_WRONLY, mode=0), "wb") as file:
+        file.truncate(size)
+    os.utime(new, ns=(version, version))
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or size_and_time(path) != (size, version):
-        path.unlink(missing_ok=True)
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, mode=0), "wb") as file:
-            file.truncate(size)
-        os.utime(path, ns=(version, version))
+    new.replace(path)
 
 
 def version_of(info: Mapping[str, Any]) -> int:
@@ -223,21 +222,21 @@ def open_file(path: Path) -> BufferedReader:
 
     Raises:
         OSError: there is no such file, or it cannot be read.
-        RemoteError: the storage cannot be reached, or refuses; or the cache is too small.
+        RemoteError: the storage cannot be reached, or refuses; .
     """
     located = cache_and_url(path)
     if located is None:
         return path.open("rb")
-    cache, url = located
-    listed = size_and_time(path)
-    content = cache / ".contents" / f"{digest(url, *listed):016x}"
     while True:  # another process may remove what was downloaded
-        with suppress(FileNotFoundError):
-            file = content.open("rb")
-            with suppress(PermissionError):  # in a cache that another user filled
-                os.utime(file.fileno())
-            return file
-        _download(url, listed, content)
+        with suppress(PermissionError):
+            file = path.open("rb")
+            status = os.fstat(file.fileno())
+            if status.st_mode & _READABLE:  # root may open placeholders, too
+                with suppress(PermissionError):  # in a cache that another user filled
+                    os.utime(file.fileno(), ns=(time.time_ns(), status.st_mtime_ns))
+                return file
+            file.close()
+        _download(*located, path)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -249,46 +248,40 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
-def _download(url: str, listed: tuple[int, int], content: Path) -> None:
-    """Download an object of the listed size and version, unless another process does it."""
-    from filelock import FileLock
-
-    content.parent.mkdir(exist_ok=True)
-    with FileLock(content.with_name(f".lock-{content.name[:2]}")):
-        if content.exists():
+def _download(cache: Path, url: str, path: Path) -> None:
+    """Put an object in the place of its placeholder, unless another process does it."""
+    part = cache / f".{digest(url) % 256:02x}"
+    with FileLock(f"{part}.lock"):
+        if path.stat().st_mode & _READABLE:
             return
-        _make_room(content.parent, listed[0])
-        with filesystem(url) as (files, key), atomic_file(content) as temporary:
-            files.get_file(key, str(temporary))
+        size, version = size_and_time(path)
+        _make_room(cache, size)
+        with filesystem(url) as (files, key):
+            files.get_file(key, str(part))
             files.invalidate_cache(key)
-            if (temporary.stat().st_size, version_of(files.info(key))) != listed:
+            if (part.stat().st_size, version_of(files.info(key))) != (size, version):
                 raise RemoteError(f"{url}: it has changed since this run listed it; run again")
+        os.utime(part, ns=(time.time_ns(), version))
+        part.replace(path)
 
 
-def _make_room(contents: Path, size: int) -> None:
-    """Free space for a file in a cache by removing the least recently used files.
+def _make_room(cache: Path, size: int) -> None:
+    """Free space for an object in a cache by removing those that were opened least recently.
 
-    Each process looks again after a thirtieth of the limit, so several may exceed it by as much.
+    A process looks about 30 times while it downloads as much as the limit, so it may be exceeded a
+    little.
     """
     limit = int(os.environ.get(_LIMIT, 50 * 10**9))
-    if size > limit:
-        raise RemoteError(
-            f"remote.cache_gb: expected at least {size / 10**9:.3g}, the size of an object, got "
-            f"{limit / 10**9:.3g}"
-        )
-    free = _free.get(contents, 0)
-    if free < size:
-        free = max(size, limit // 30)
-        held = []
-        for file in contents.glob("[!.]*"):
-            with suppress(FileNotFoundError):
-                held.append((file.stat().st_mtime_ns, file.stat().st_size, file))
-        surplus = sum(each[1] for each in held) + free - limit
-        for _, removed, file in sorted(held):
+    if random() * limit > 30 * size:
+        return
+    with FileLock(cache / ".lock"):
+        every = ((file, file.stat()) for file in cache.glob("*:/**/*") if file.is_file())
+        held = [each for each in every if each[1].st_mode & _READABLE]
+        surplus = sum(status.st_size for _, status in held) + size - limit
+        for file, status in sorted(held, key=lambda each: each[1].st_atime_ns):
             if surplus > 0:
-                file.unlink(missing_ok=True)
-                surplus -= removed
-    _free[contents] = free - size
+                _put_placeholder(cache, file, status.st_size, status.st_mtime_ns)
+                surplus -= status.st_size
 
 
 @contextmanager
@@ -307,11 +300,9 @@ def filesystem(url: str) -> Iterator[tuple[Any, str]]:
         yield url_to_fs(url)
     except FileNotFoundError as error:
         reason = error.strerror or "there is no such object or bucket"
-        raise FileNotFoundError(errno.ENOENT, reason, masked(url)) from error
+        raise FileNotFoundError(errno.ENOENT, reason, url) from error
     except PlainError:
         raise
     except Exception as error:
         # Each storage has errors of its own: of connections, credentials, packages, bad names.
-        extra = _EXTRAS.get(url.partition("://")[0]) if isinstance(error, ImportError) else None
-        reason = pip_install(extra) if extra else f"{error} ({type(error).__name__})"
-        raise RemoteError(f"{url}: {reason}") from error
+        raise RemoteError(f"{url}: {error} ({type(error).__name__})") from error

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ class Lineage:
         data_hash: fingerprint of the training data; None if unknown.
         base_fingerprint: fingerprint of the weights that training started from. None if unknown.
         fingerprint: fingerprint of the version's weights.
-        files: digest of all other files, by `files_digest`.
+        files: digest of all other files, by `file_digests`.
     """
 
     name: str
@@ -85,19 +85,18 @@ def _origin(version: ModelVersion) -> ModelVersion:
     return _origin(mlflow.MlflowClient().get_model_version(*copied.groups()))
 
 
-def file_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file of a version's folder by path, without lineage and signature files."""
+def file_digests(folder: Path) -> tuple[dict[str, str], str]:
+    """SHA-256 of each file of a version's folder by path, and one over all of these.
+
+    Lineage and signature files are left out.
+    """
     names = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*")}
-    return {
+    found = {
         name: file_hash(file)
         for name, file in sorted(names.items())
         if file.is_file() and name not in _UNLISTED
     }
-
-
-def files_digest(digests: Mapping[str, str]) -> str:
-    """One SHA-256 over a mapping of file paths to their digests."""
-    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+    return found, hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
 def write_lineage(version: ModelVersion, folder: Path, keys: SigningSettings) -> list[Path]:
@@ -108,7 +107,7 @@ def write_lineage(version: ModelVersion, folder: Path, keys: SigningSettings) ->
     Raises:
         SettingsError: the private key cannot be used.
     """
-    content = {**asdict(Lineage.from_registry(version)), "digests": file_digests(folder)}
+    content = {**asdict(Lineage.from_registry(version)), "digests": file_digests(folder)[0]}
     file, signature = folder / LINEAGE_FILE, folder / SIGNATURE_FILE
     write_json(file, content)
     if keys.public_key is None:
@@ -141,12 +140,12 @@ def check_lineage(
     content = read_json(file)
     if not isinstance(content, dict) or not isinstance(content.get("digests"), dict):
         raise ValueError(f"{LINEAGE_FILE} has no digests")
-    recorded, found = content.pop("digests"), file_digests(folder)
+    recorded, (found, files) = content.pop("digests"), file_digests(folder)
     for name in sorted(recorded.keys() | found.keys()):
         if recorded.get(name) != found.get(name):
             what = "changed" if name in recorded else "added"
             raise ValueError(f"{name} {f'was {what}' if name in found else 'is missing'}")
-    ours = asdict(parse(Lineage, {**content, "files": files_digest(found)}, LINEAGE_FILE))
+    ours = asdict(parse(Lineage, {**content, "files": files}, LINEAGE_FILE))
     for name, theirs in asdict(registered := Lineage.from_registry(version)).items():
         if ours[name] != theirs:
             raise ValueError(

@@ -40,7 +40,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.registry import versions
 from compo_pipeline.registry.evidence import MODELS, Evidence, read_evidence, write_evidence
-from compo_pipeline.registry.lineage import FILES_TAG, file_digests, files_digest, write_lineage
+from compo_pipeline.registry.lineage import FILES_TAG, file_digests, write_lineage
 from compo_pipeline.registry.materials import UNKNOWN, Material
 from compo_pipeline.registry.reference import reference_rows, write_reference
 from compo_pipeline.registry.run_log import RunLog
@@ -405,7 +405,7 @@ def _new_version(
     with tempfile.TemporaryDirectory() as temporary:
         # MLflow writes MLmodel itself, so the logged folder is what is hashed and signed.
         logged = download(info.model_uri, Path(temporary))
-        own = {**tags, FILES_TAG: files_digest(file_digests(logged))}
+        own = {**tags, FILES_TAG: file_digests(logged)[1]}
         made = mlflow.register_model(info.model_uri, settings.name, tags=own)
         # Only now is the version's number known. After a kill in between it cannot be used.
         for file in sign(made, logged, settings.signing):

@@ -59,13 +59,6 @@ class ItemMetrics:
         embedded = self._embedder(model, model.name)
         return metric_values(score_model(self.subtasks, embedded, model.name).rows)
 
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the items, the averages over them, and the version of scoring."""
-        names = dict.fromkeys(task.benchmark for task in self.subtasks)
-        averages = (f"{BENCHMARKS[name].averages}" for name in names)
-        return hash_of(items_hash(self.subtasks), *averages, scoring.SCORING)
-
     @cached_property
     def _embedder(self) -> Embedder:
         """Embedder of the items, made at its first use."""
@@ -163,7 +156,10 @@ def held_out(
         wanted = _validation_subtasks(settings, settings.figure, captions, images, root, selecting)
     scored = loading.gather(reported, captions, root, foils)
     metrics = ItemMetrics(_unreported(wanted, scored, EvaluationSettings().workers))
-    return HeldOut(rows, metrics, metrics.fingerprint)
+    names = dict.fromkeys(task.benchmark for task in metrics.subtasks)
+    averages = (f"{BENCHMARKS[name].averages}" for name in names)
+    measured = hash_of(items_hash(metrics.subtasks), *averages, scoring.SCORING)
+    return HeldOut(rows, metrics, measured)
 
 
 def _unreported(

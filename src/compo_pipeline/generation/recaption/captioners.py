@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from compo_pipeline.core import seeding
-from compo_pipeline.core.hashing import folder_hash, hash_of
+from compo_pipeline.core.hashing import files_hash, files_in, hash_of
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.stores import KeyValueStore
 from compo_pipeline.core.tables import grouped
@@ -190,7 +190,11 @@ class LocalCaptioner:
     ) -> None:
         self._settings, self._own = settings, own
         folder = Path(own.folder)
-        self._kind, self.model, self._files = check(folder), folder.name, folder_hash(folder)
+        self._kind, self.model, self._files = (
+            check(folder),
+            folder.name,
+            files_hash(files_in(folder)),
+        )
         self.answers = KeyValueStore(state / "transformers.sqlite", Answer)
 
     @property
