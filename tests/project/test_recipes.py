@@ -1,10 +1,12 @@
 """The recipes of the papers: every number is the paper's, and all of it parses."""
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.suites import enabled_sets
@@ -31,239 +33,8 @@ OF_NO_PAPER = {
     *("training.curriculum.kinds", "training.curriculum.epochs"),
     *(f"sparcl.objective.{name}" for name in ("contrast", "scale", "weights.pairs")),
 }
-CLIC = {
-    "method": "clic",
-    "model.name": "ViT-B-32-quickgelu",
-    "model.pretrained": "openai",
-    "data.format": "coco_captions",
-    "data.sample.rows": None,
-    "ingest.sentences.whole": False,
-    "ingest.sentences.least_words": 4,
-    "ingest.sentences.most_words": 34,
-    "validation.rules.enough_sentences.least": 2,
-    "validation.rules.shortest_sentence.least": 4,
-    "validation.rules.longest_sentence.most": 34,
-    "views.epochs": 5,
-    "clic.views.images": "composite",
-    "clic.views.partners": "random",
-    "clic.views.swap": "across",
-    "clic.views.occurrence": "drawn",
-    "clic.views.careful": False,
-    "clic.objective.positives": 4,
-    "clic.objective.weights.contrastive": 0.5,
-    "clic.objective.weights.s_neg": 0.5,
-    "clic.objective.weights.unimodal": 1.0,
-    "clic.objective.unimodal_norm": "squared",
-    "clic.objective.clip_steps": True,
-    "clic.objective.trains": ["text"],
-    "training.epochs": 5,
-    "training.batch_size": 4 * 200,
-    "training.contrast_group": None,
-    "training.optimizer.lr": 1e-6,
-    "training.optimizer.lr_start": 1e-7,
-    "training.optimizer.lr_end": 1e-8,
-    "training.optimizer.warmup": 0.2,
-    "training.optimizer.warmup_steps": None,
-    "training.optimizer.betas": [0.9, 0.98],
-    "training.optimizer.eps": 1e-8,
-    "training.optimizer.weight_decay": 0.1,
-    "training.optimizer.clip_norm": None,
-    "training.crop_scale": None,
-    "training.lora.rank": None,
-}
-# Of whole captions, fine-tuned as FSC-CLIP's and C2LIP's code does.
-WHOLE = {
-    "ingest.sentences.whole": True,
-    "ingest.sentences.least_words": 1,
-    "ingest.sentences.most_words": 77,
-    "validation.rules.enough_sentences.least": 1,
-    "validation.rules.shortest_sentence.least": 1,
-    "validation.rules.longest_sentence.most": 77,
-    "training.epochs": 5,
-    "training.contrast_group": None,
-    "training.optimizer.lr_end": 0.0,
-    "training.optimizer.warmup_steps": 50,
-    "training.optimizer.betas": [0.9, 0.98],
-    "training.optimizer.eps": 1e-6,
-    "training.optimizer.weight_decay": 0.1,
-    "training.optimizer.clip_norm": None,
-    "training.crop_scale": [0.9, 1.0],
-    "training.lora.rank": None,
-}
-FSC = {
-    **WHOLE,
-    "method": "fsc_clip",
-    "model.name": "ViT-B-32-quickgelu",
-    "model.pretrained": "openai",
-    "data.sample.rows": 100_000,
-    "views.epochs": 5,
-    "fsc_clip.views.generators": ["negclip", "replace", "bigram"],
-    "fsc_clip.views.careful": False,
-    "fsc_clip.views.replacements": "wordnet_cousins",
-    "fsc_clip.objective.weights.contrastive": 1.0,
-    "fsc_clip.objective.weights.global_hn": 0.5,
-    "fsc_clip.objective.weights.local_hn": 0.2,
-    "fsc_clip.objective.gamma": 2.0,
-    "fsc_clip.objective.beta": 0.02,
-    "fsc_clip.objective.attention": "minmax",
-    "fsc_clip.objective.trains": ["image", "text"],
-    "negclip.views.generators": ["negclip"],
-    "negclip.objective.trains": ["image", "text"],
-    "clip.objective.trains": ["image", "text"],
-    "training.batch_size": 256,
-    "training.optimizer.lr": 5e-6,
-    "training.optimizer.lr_start": 1e-7,  # the first of fifty steps
-}
-C2LIP = {
-    **WHOLE,
-    "method": "c2lip",
-    "model.name": "ViT-B-16-SigLIP",
-    "model.pretrained": "webli",
-    "data.format": "img2dataset",
-    "data.captions.caption": "shortLLA_captions",
-    "data.sample.rows": None,
-    "views.epochs": 1,
-    "c2lip.objective.weights.contrastive": 1.0,
-    "c2lip.objective.weights.npc": 1.0,
-    "c2lip.objective.weights.xac": 0.01,
-    "c2lip.objective.phrases": "text",
-    "c2lip.objective.bias": -30.0,  # of bases that have none
-    "c2lip.objective.trains": ["image", "text"],
-    "siglip.objective.bias": -30.0,
-    "siglip.objective.trains": ["image", "text"],
-    "clip.objective.trains": ["image", "text"],
-    "training.batch_size": 8 * 96,
-    "training.optimizer.lr": 1e-5,
-    "training.optimizer.lr_start": 2e-7,  # the first of fifty steps
-    "training.precision": "bf16",
-}
-SPARCL = {
-    "method": "sparcl",
-    "model.name": "ViT-B-32-quickgelu",
-    "model.pretrained": "openai",
-    "data.format": "coco_captions",
-    "data.splits.train": "train2014",
-    "data.sample.rows": None,
-    "ingest.sentences.whole": True,
-    "validation.rules.enough_sentences.least": 1,
-    "counterfactuals.sentences": 1,
-    "counterfactuals.image_generator": "diffusion",
-    "counterfactuals.diffusion.steps": 8,
-    "counterfactuals.diffusion.height": 768,
-    "counterfactuals.diffusion.width": 768,
-    "counterfactuals.diffusion.guidance": 7.5,
-    "counterfactuals.diffusion.injection": True,
-    "counterfactuals.diffusion.adain.weight": 0.5,
-    "views.epochs": 5,
-    "sparcl.objective.weights.contrastive": 1.0,
-    "sparcl.objective.weights.margin": 0.01,
-    "sparcl.objective.margins.m0": 0.5,
-    "sparcl.objective.margins.beta": -2.0,
-    "sparcl.objective.margins.gamma": 4.0,
-    "sparcl.objective.margins.alpha": 10.0,
-    "sparcl.objective.margins.adaptive": True,
-    "sparcl.objective.images": True,
-    "sparcl.objective.bias": -30.0,
-    "sparcl.objective.trains": ["image", "text"],
-    "triplet_clip.objective.trains": ["image", "text"],
-    "training.epochs": 5,
-    "training.max_steps": 384_000 // 128,
-    "training.batch_size": 2 * 64,
-    "training.contrast_group": 64,
-    "training.precision": "fp32",
-    "training.optimizer.lr": 0.01 * 128 / 512,
-    "training.optimizer.lr_start": 0.01 * 128 / 512,
-    "training.optimizer.lr_end": 0.0,
-    "training.optimizer.warmup": 0.0,
-    "training.optimizer.warmup_steps": None,
-    "training.optimizer.betas": [0.9, 0.999],
-    "training.optimizer.eps": 1e-6,
-    "training.optimizer.weight_decay": 0.5,
-    "training.optimizer.clip_norm": None,
-    "training.crop_scale": None,
-    "training.lora.rank": 16,
-    "training.lora.convolution": "loralib",
-}
-ONE_PASS = {
-    **CLIC,
-    "data.format": "table",
-    "data.columns.caption": "vlm_caption",
-    "views.epochs": 1,
-    "training.epochs": 1,
-}
-RECIPES = {
-    "coco": CLIC,
-    "redcaps": ONE_PASS,
-    "cc12m": ONE_PASS,
-    "laion": {**ONE_PASS, "data.format": "cogvlm_laion", "data.columns.caption": None},
-    "fsc_coco": {**FSC, "data.format": "neg_clip", "data.sample.rows": None},
-    "fsc_cc3m": {
-        **FSC,
-        "data.format": "img2dataset",
-        "data.columns.caption": "coca_captions",
-        "fsc_clip.objective.weights.global_hn": 1.0,
-    },
-    "fsc_laion_coco": {**FSC, "data.format": "img2dataset", "data.columns.caption": "caption"},
-    "siglip_cc3m": C2LIP,
-    "sparcl_coco": SPARCL,
-}
-ADAPTERS = {"training.lora.rank": 4, "training.lora.convolution": "loralib"}
-FSC_ADAPTERS = {
-    **ADAPTERS,
-    "training.optimizer.lr": 5e-5,
-    "training.optimizer.lr_start": 1e-6,
-}
-DATACOMP = {"model.name": "ViT-B-32", "model.pretrained": "datacomp_xl_s13b_b90k"}
-FSC_B16 = {
-    "model.name": "ViT-B-16-quickgelu",
-    "training.batch_size": 128,
-    "fsc_clip.objective.weights.local_hn": 0.5,
-}
-# The bases of CLIC's Table 14; the batch stays at 4 x 200 whatever the base is.
-CLIC_BASES = {
-    "openai_b16": {"model.name": "ViT-B-16-quickgelu"},
-    "openai_l14": {"model.name": "ViT-L-14-quickgelu"},
-    "clipa_l14": {"model.name": "ViT-L-14-CLIPA", "model.pretrained": "datacomp1b"},
-    "eva02_l14": {"model.name": "EVA02-L-14", "model.pretrained": "merged2b_s4b_b131k"},
-}
-VARIANTS = {
-    "coco": {"lora": ADAPTERS},
-    "laion": CLIC_BASES,
-    "redcaps": CLIC_BASES,
-    "fsc_laion_coco": {
-        "lora": FSC_ADAPTERS,
-        "datacomp": DATACOMP,
-        "openai_b16": FSC_B16,
-        "datacomp+lora": DATACOMP | FSC_ADAPTERS,
-        "openai_b16+lora": FSC_B16 | FSC_ADAPTERS,
-        "lora+openai_b16": FSC_B16 | FSC_ADAPTERS,
-        "no_focal+lora": {"fsc_clip.objective.gamma": 0.0} | FSC_ADAPTERS,
-    },
-    "fsc_coco": {
-        "lora": FSC_ADAPTERS,
-        "openai_l14": {
-            "model.name": "ViT-L-14-quickgelu",
-            "fsc_clip.objective.weights.local_hn": 0.5,
-        },
-        "no_focal": {"fsc_clip.objective.gamma": 0.0},
-    },
-    "siglip_cc3m": {
-        "npc": {"c2lip.objective.weights.xac": 0.0},
-        "npc0.5_xac0.1": {"c2lip.objective.weights.npc": 0.5, "c2lip.objective.weights.xac": 0.1},
-    },
-    "sparcl_coco": {
-        "no_images": {"counterfactuals.image_generator": None, "sparcl.objective.images": False},
-        "no_injection": {"counterfactuals.diffusion.injection": False},
-        "no_adain": {"counterfactuals.diffusion.adain.space": "none"},
-        "fixed_margin": {"sparcl.objective.margins.adaptive": False},
-        "openai_l14": {
-            "model.name": "ViT-L-14-quickgelu",
-            "training.max_steps": 15000,
-            "training.epochs": 24,
-            "views.epochs": 24,
-        },
-    },
-}
+PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yml").read_text())
+RECIPES = PAPERS["recipes"]
 
 
 @pytest.fixture(scope="module")
@@ -369,62 +140,19 @@ def changes(plain: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("env", "variant"), [(env, variant) for env, given in VARIANTS.items() for variant in given]
-)
-def test_variants_of_the_recipes_change_just_what_the_papers_say(parameters, env, variant):
+def listed(kind: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """Environments and names of a section of the papers' values, with what they change."""
+    return [(env, name, own) for env, given in PAPERS[kind].items() for name, own in given.items()]
+
+
+@pytest.mark.parametrize(("env", "variant", "values"), listed("variants"))
+def test_variants_of_the_recipes_change_just_what_the_papers_say(parameters, env, variant, values):
     plain = parameters(env)
-    assert changes(plain, with_variant(plain, variant, env)) == VARIANTS[env][variant]
+    assert changes(plain, with_variant(plain, variant, env)) == values
 
 
-PUBLISHED = {
-    "ce_clip": (
-        "fsc_coco",
-        {
-            "training.epochs": 10,
-            "views.epochs": 10,
-            "ce_clip.objective.weights.intra_modal": 0.3,
-            "ce_clip.objective.intra_modal_negatives": "first",
-            "ce_clip.objective.reset_thresholds": True,
-        },
-    ),
-    "cs_clip": (
-        "fsc_coco",
-        {
-            "training.batch_size": 128,
-            "training.optimizer.lr": 5e-7,
-            "training.optimizer.lr_start": 5e-7,
-            "training.optimizer.lr_end": 5.1e-7,
-            "training.optimizer.warmup_steps": 0,
-            "training.optimizer.weight_decay": 0.01,
-            "training.optimizer.clip_norm": 1.0,
-            "training.crop_scale": None,
-        },
-    ),
-    "svlc_r": (
-        "fsc_cc3m",
-        {
-            **ADAPTERS,
-            "svlc_r.objective.weights.positive": 0.0,
-            "training.batch_size": 128,
-            "training.optimizer.warmup_steps": 10_000,
-        },
-    ),
-    "dac_mil": (
-        "fsc_cc3m",
-        {
-            **ADAPTERS,
-            "dac_mil.views.sentences": 10,
-            "training.batch_size": 32,
-            "training.optimizer.warmup_steps": 10_000,
-        },
-    ),
-}
-
-
-@pytest.mark.parametrize("method", PUBLISHED)
-def test_baselines_as_published(parameters, method):
-    env, values = PUBLISHED[method]
+@pytest.mark.parametrize(("env", "method", "values"), listed("published"))
+def test_baselines_as_published(parameters, env, method, values):
     plain = {**parameters(env), "method": method}
     changed = with_variant(plain, "published", env)
     assert changes(plain, changed) == {**values, "views.split": ["train", "carved"]}
@@ -479,13 +207,13 @@ def test_every_named_variant_can_be_used(parameters, method):
     """On the recipe that its method belongs to: of known keys, and with settings that parse."""
     env = {"fsc_clip": "fsc_coco", "c2lip": "siglip_cc3m", "sparcl": "sparcl_coco"}
     plain = {**parameters(env.get(method, "coco")), "method": method}
-    listed = variants.named(plain, method)
+    named = variants.named(plain, method)
     adapted = {
-        f"{base}+lora": listed[base] | listed["lora"] | listed.get(f"{base}+lora", {})
+        f"{base}+lora": named[base] | named["lora"] | named.get(f"{base}+lora", {})
         for base in plain["variants"]["all"]
         if base != "lora"
     }
-    for name, values in (listed | adapted).items():
+    for name, values in (named | adapted).items():
         assert values.keys() <= leaves(plain).keys()
         params = variants.applied({**plain, "variant": name}, {})
         found = leaves(params)
@@ -549,10 +277,7 @@ def test_recipes_without_held_out_rows_make_some_and_published_trains_on_all(par
     assert plain["foils"]["splits"] == {"val": "held_out", "test": "held_out"}
     assert plain["benchmarks"]["foils"]["split"] == "test"
     changed = with_variant(plain, "published", env)
-    found = changes(plain, changed)
-    assert found.pop("views.split") == ["train", "carved"]
-    if plain["method"] not in PUBLISHED:
-        assert not found
+    assert changes(plain, changed) == {"views.split": ["train", "carved"]}
 
 
 @pytest.mark.parametrize("owner", ["all", "clic"])
@@ -631,7 +356,10 @@ def test_the_variant_of_a_study_keeps_the_values_of_the_one_it_tuned(parameters)
 
 def test_the_environments_own_label_can_be_combined(parameters):
     plain = parameters("fsc_scenes")
-    assert changes(plain, with_variant(plain, "fsc_scenes+lora", "fsc_scenes")) == FSC_ADAPTERS
+    assert (
+        changes(plain, with_variant(plain, "fsc_scenes+lora", "fsc_scenes"))
+        == PAPERS["variants"]["fsc_coco"]["lora"]
+    )
 
 
 def test_an_error_in_a_value_names_the_variant_that_gives_it(context):
