@@ -67,16 +67,8 @@ def test_viewer_shows_every_node_in_its_layer(workspace):
     done = kedro_process(workspace, "viz", "build")
     assert done.returncode == 0, done.stderr
     shown = json.loads((workspace / "build" / "api" / "main").read_text())
-    assert shown["layers"] == [
-        "raw",
-        "intermediate",
-        "primary",
-        "feature",
-        "model_input",
-        "models",
-        "model_output",
-        "reporting",
-    ]
+    layers = "raw intermediate primary feature model_input models model_output reporting"
+    assert shown["layers"] == layers.split()
     nodes = {node["full_name"] for node in shown["nodes"] if node["type"] == "task"}
     assert {"data.prepare_source", "training.train_models"} <= nodes
     assert "registration.register_export" in nodes

@@ -71,19 +71,14 @@ def test_relative_paths_start_from_the_project_wherever_the_command_was_typed(
     assert Path.cwd() == project
 
 
-@pytest.mark.parametrize(
-    ("model", "offline"),
-    [
-        ({"name": "scenes-base"}, "1"),
-        ({"name": "ViT-B-32", "pretrained": "openai"}, "0"),
-    ],
-)
-def test_hub_is_reached_only_for_weights_that_live_there(parameters, model, offline):
-    parameters(model=model)
-    assert os.environ["HF_HUB_OFFLINE"] == offline
-
-
-def test_what_the_user_set_in_the_environment_stays(parameters, monkeypatch):
+def test_hub_is_reached_only_for_weights_that_live_there_and_as_the_user_set(
+    parameters, monkeypatch
+):
+    parameters(model={"name": "scenes-base"})
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    parameters(model={"name": "ViT-B-32", "pretrained": "openai"})
+    assert os.environ["HF_HUB_OFFLINE"] == "0"
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     parameters(model={"name": "hf-hub:somebody/model"})
     assert os.environ["HF_HUB_OFFLINE"] == "1"
