@@ -67,6 +67,24 @@ class Reader:
         return [" ".join(names[int(i)] for i in row if i) for row in tokens]
 
 
+class Embeddings:
+    """An encoder whose images and texts are rows of tables; a text's row is its first token."""
+
+    def __init__(
+        self, images: Tensor, texts: Tensor, scale: float, bias: float | None = None
+    ) -> None:
+        self.image_table, self.text_table = images, texts
+        self.scale = torch.tensor(scale, dtype=images.dtype)
+        self.bias = None if bias is None else torch.tensor(bias, dtype=images.dtype)
+        self.memory: dict[str, Tensor] = {}
+
+    def images(self, images: Tensor) -> Tensor:
+        return self.image_table[images]
+
+    def texts(self, tokens: Tensor) -> Tensor:
+        return self.text_table[tokens[:, 0]]
+
+
 @pytest.fixture
 def reader() -> Reader:
     return Reader()

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.methods.conftest import Embeddings
 from torch import Tensor
 
 from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.losses import concept, contrastive
-from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, C2lipWeights, ConceptBatch
+from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, ConceptBatch
 from compo_pipeline.methods.contract import Example, ImageInput, NoViewSettings, ViewContext
 from compo_pipeline.models.dense import DenseImages, TextTokens
 
@@ -101,34 +102,21 @@ def test_phrases_within_captions_are_spans_and_cut_ones_are_counted(rows: list[E
     assert counts["concepts cut off with their caption"] == 1
 
 
-class Encoder:
+class Encoder(Embeddings):
     """Three images of six patches and five texts of seven tokens, in four dimensions."""
-
-    scale = torch.tensor(8.0, dtype=torch.float64)
-    bias = torch.tensor(-3.0, dtype=torch.float64)
 
     def __init__(self) -> None:
         draw = torch.Generator().manual_seed(0)
         self.patches = torch.randn(3, 6, 4, generator=draw, dtype=torch.float64)
         self.tokens = torch.randn(5, 7, 4, generator=draw, dtype=torch.float64)
-        self.calls: list[str] = []
-
-    def images(self, images: Tensor) -> Tensor:
-        self.calls.append("images")
-        return F.normalize(self.patches.mean(1), dim=-1)[images]
+        tables = (F.normalize(table.mean(1), dim=-1) for table in (self.patches, self.tokens))
+        super().__init__(*tables, 8.0, -3.0)
 
     def dense_images(self, images: Tensor) -> DenseImages:
-        self.calls.append("dense_images")
-        return DenseImages(F.normalize(self.patches.mean(1), dim=-1)[images], self.patches[images])
-
-    def texts(self, tokens: Tensor) -> Tensor:
-        self.calls.append("texts")
-        return F.normalize(self.tokens.mean(1), dim=-1)[tokens[:, 0]]
+        return DenseImages(self.images(images), self.patches[images])
 
     def text_tokens(self, tokens: Tensor) -> TextTokens:
-        self.calls.append("text_tokens")
-        ids = tokens[:, 0]
-        return TextTokens(F.normalize(self.tokens.mean(1), dim=-1)[ids], self.tokens[ids])
+        return TextTokens(self.texts(tokens), self.tokens[tokens[:, 0]])
 
 
 def batch() -> ConceptBatch:
@@ -180,39 +168,6 @@ def test_phrases_pooled_from_the_caption_are_means_of_its_tokens() -> None:
         encoder.bias,
     )
     torch.testing.assert_close(terms["npc"].value, expected)
-
-
-@pytest.mark.parametrize(
-    ("weights", "names", "calls"),
-    [
-        (C2lipWeights(npc=0, xac=0), {"contrastive"}, {"images", "texts"}),
-        (C2lipWeights(xac=0), {"contrastive", "npc"}, {"images", "texts"}),
-        (C2lipWeights(npc=0), {"contrastive", "xac"}, {"dense_images", "texts"}),
-    ],
-)
-def test_a_weight_of_zero_leaves_a_loss_out(
-    weights: C2lipWeights, names: set[str], calls: set[str]
-) -> None:
-    encoder, method = Encoder(), c2lip(weights=weights)
-    assert set(method.loss(encoder, batch())) == names  # type: ignore[arg-type]
-    assert set(encoder.calls) == calls
-    assert method.uses_patches == ("xac" in names)
-
-
-@pytest.mark.parametrize(
-    "weights", [C2lipWeights(), C2lipWeights(npc=0), C2lipWeights(xac=0), C2lipWeights(0, 0, 0)]
-)
-@pytest.mark.parametrize("phrases", ["text", "tokens"])
-def test_what_the_losses_read_of_the_base_is_what_they_need(
-    weights: C2lipWeights, phrases: str
-) -> None:
-    encoder, method = Encoder(), c2lip(weights=weights, phrases=phrases)
-    rows = batch()
-    if phrases == "tokens":
-        rows = rows._replace(phrases=torch.ones(len(rows.owners), 9, dtype=torch.bool))
-    method.loss(encoder, rows)  # type: ignore[arg-type]
-    read = {"dense_images": "patches", "text_tokens": "tokens", "dense_texts": "marked_tokens"}
-    assert {read[call] for call in encoder.calls if call in read} == method.needs.keys()
 
 
 def test_spans_are_of_the_lower_cased_caption(rows: list[Example]) -> None:

@@ -1,18 +1,17 @@
 """FSC-CLIP's sum of losses, against an oracle written from the paper's equations."""
 
 import math
-from dataclasses import dataclass
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.methods.conftest import Embeddings
 from torch import Tensor
 
 from compo_pipeline.methods.fsc_clip import (
     FscClip,
     FscClipObjective,
     FscClipViews,
-    FscClipWeights,
 )
 from compo_pipeline.methods.negclip import NegativesBatch
 from compo_pipeline.models.dense import DenseImages, DenseTexts
@@ -24,33 +23,21 @@ def draw(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@dataclass
-class Encoder:
-    """Two images of three patches, eight texts of up to four tokens, in five dimensions; text n
-    is token id n.
-    """
+class Encoder(Embeddings):
+    """Two images of three patches, eight texts of up to four tokens, in five dimensions."""
 
-    scale = torch.tensor(SCALE, dtype=torch.float64)
-    dense_calls: int = 0
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         self.patches, self.tokens = draw(2, 3, 5, seed=0), draw(8, 4, 5, seed=1)
         self.mask = torch.arange(4) < torch.tensor([4, 2, 3, 1, 4, 4, 2, 3])[:, None]
-        self.pooled = F.normalize(draw(8, 5, seed=2), dim=-1)
-
-    def images(self, images: Tensor) -> Tensor:
-        return F.normalize(self.patches.mean(1), dim=-1)[images]
-
-    def texts(self, tokens: Tensor) -> Tensor:
-        return self.pooled[tokens[:, 0]]
+        images, texts = self.patches.mean(1), draw(8, 5, seed=2)
+        super().__init__(F.normalize(images, dim=-1), F.normalize(texts, dim=-1), SCALE)
 
     def dense_images(self, images: Tensor) -> DenseImages:
-        self.dense_calls += 1
         return DenseImages(self.images(images), self.patches[images])
 
     def dense_texts(self, tokens: Tensor) -> DenseTexts:
         ids = tokens[:, 0]
-        return DenseTexts(self.pooled[ids], self.tokens[ids], self.mask[ids])
+        return DenseTexts(self.texts(tokens), self.tokens[ids], self.mask[ids])
 
 
 def batch() -> NegativesBatch:
@@ -91,7 +78,7 @@ def test_the_terms_are_the_papers(gamma: float, beta: float) -> None:
     terms = method.loss(encoder, rows)
     images = encoder.images(rows.images)
     pooled = [
-        [SCALE * float(images[i] @ encoder.pooled[4 * i + k]) for k in range(4)] for i in (0, 1)
+        [SCALE * float(images[i] @ encoder.text_table[4 * i + k]) for k in range(4)] for i in (0, 1)
     ]
     local = [[local_score(encoder, i, 4 * i + k) for k in range(4)] for i in (0, 1)]
     assert {name: term.weight for name, term in terms.items()} == {
@@ -103,23 +90,7 @@ def test_the_terms_are_the_papers(gamma: float, beta: float) -> None:
     assert terms["global_hn"].value.item() == pytest.approx(expected, abs=1e-9)
     expected = choice(local, rows.valid, gamma, beta)
     assert terms["local_hn"].value.item() == pytest.approx(expected, abs=1e-4)
-    logits = SCALE * images @ encoder.pooled[[0, 4]].T
+    logits = SCALE * images @ encoder.text_table[[0, 4]].T
     target = torch.arange(2)
     both = (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
     assert terms["contrastive"].value.item() == pytest.approx(both.item(), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("weights", "terms"),
-    [
-        (FscClipWeights(global_hn=0.0), {"contrastive", "local_hn"}),
-        (FscClipWeights(local_hn=0.0), {"contrastive", "global_hn"}),
-        (FscClipWeights(global_hn=0.0, local_hn=0.0), {"contrastive"}),
-    ],
-)
-def test_a_weight_of_zero_leaves_a_loss_out(weights: FscClipWeights, terms: set[str]) -> None:
-    """And without the local one, patches are not asked for."""
-    encoder = Encoder()
-    method = FscClip(FscClipViews(), FscClipObjective(weights=weights))
-    assert set(method.loss(encoder, batch())) == terms
-    assert method.uses_patches == ("local_hn" in terms) == (encoder.dense_calls == 1)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.methods.conftest import Embeddings
 from torch import Tensor
 
 from compo_pipeline.core.records import Caption, Parse, View
@@ -36,21 +37,9 @@ def built(kind: type[Method], views: dict[str, Any] | None = None, **objective: 
     return kind(kind.views_type(**(views or {})), kind.objective_type(**objective))
 
 
-class Encoder:
-    """Three images, near to every third text; text n is token id n."""
-
-    scale = SCALE
-    texts_ = F.normalize(torch.randn(18, 4, generator=torch.Generator().manual_seed(1)), dim=-1)
-    images_ = F.normalize(texts_[:9:3] + 0.5 * texts_[9::3], dim=-1)
-
-    def __init__(self) -> None:
-        self.memory: dict[str, Tensor] = {}
-
-    def images(self, images: Tensor) -> Tensor:
-        return self.images_[images]
-
-    def texts(self, tokens: Tensor) -> Tensor:
-        return self.texts_[tokens[:, 0]]
+TEXTS = F.normalize(torch.randn(18, 4, generator=torch.Generator().manual_seed(1)), dim=-1)
+# Each is near to every third text.
+IMAGES = F.normalize(TEXTS[:9:3] + 0.5 * TEXTS[9::3], dim=-1)
 
 
 @pytest.fixture
@@ -75,8 +64,8 @@ def collated(method: Method, rows: list[Caption], context: ViewContext, reader: 
     return method.collate(examples, 0, reader)
 
 
-def values(method: Method, batch: Any, encoder: Encoder | None = None) -> dict[str, float]:
-    terms = method.loss(encoder or Encoder(), batch)  # type: ignore[arg-type]
+def values(method: Method, batch: Any, encoder: Embeddings | None = None) -> dict[str, float]:
+    terms = method.loss(encoder or Embeddings(IMAGES, TEXTS, 4.0), batch)  # type: ignore[arg-type]
     return {name: value.item() for name, (value, _) in terms.items()}
 
 
@@ -96,7 +85,7 @@ def batch_of(kind: type[Method], valid: Tensor, texts: int) -> Any:
 def test_s_neg_and_where_its_negatives_go() -> None:
     valid = torch.tensor([[True, True], [False, True], [False, False]])
     batch = batch_of(Sneg, valid, 3)
-    u, t = Encoder.images_, Encoder.texts_[:9].view(3, 3, 4)
+    u, t = IMAGES, TEXTS[:9].view(3, 3, 4)
     choice = calibrated_loss(SCALE * torch.einsum("md,mkd->mk", u, t), valid)
     plain = contrastive.clip(u, t[:, 0], SCALE)
     same(values(built(Sneg), batch), contrastive=plain, s_neg=choice)
@@ -114,7 +103,7 @@ def test_svlc_r_contrasts_paraphrases(
     assert counts["rows without a paraphrase"] == 1
 
     valid = torch.tensor([[True], [False], [True]])
-    u, t = Encoder.images_, Encoder.texts_[:9].view(3, 3, 4)
+    u, t = IMAGES, TEXTS[:9].view(3, 3, 4)
     choice = calibrated_loss(SCALE * torch.einsum("md,mkd->mk", u, t[:, :2]), valid)
     same(
         values(method, batch_of(SvlcR, valid, 3)),
@@ -126,9 +115,9 @@ def test_svlc_r_contrasts_paraphrases(
 
 def test_ce_clip_ranks_by_the_gaps_of_the_step_before() -> None:
     valid = torch.tensor([[True, True], [False, True], [True, False]])
-    batch, encoder = batch_of(CeClip, valid, 3), Encoder()
+    batch, encoder = batch_of(CeClip, valid, 3), Embeddings(IMAGES, TEXTS, 4.0)
     method = built(CeClip)
-    u, t = Encoder.images_, Encoder.texts_[:9].view(3, 3, 4)
+    u, t = IMAGES, TEXTS[:9].view(3, 3, 4)
     logits = SCALE * torch.einsum("md,mkd->mk", u, t)
     right, wrong = logits[:, 0], logits[:, 1:]
     negatives = t[:, 1:].flatten(0, 1)
@@ -166,14 +155,14 @@ def pairs_batch(method: Method) -> tuple[Any, Tensor, Tensor, Tensor]:
     if isinstance(method, CsClip):
         valid[:, 2, 2] = False
     batch = TextPairsBatch(torch.arange(3), torch.arange(18).view(2, 3, 3, 1), valid)
-    t, n = Encoder.texts_[:18].view(2, 3, 3, 4)
+    t, n = TEXTS[:18].view(2, 3, 3, 4)
     return batch, t, n, valid
 
 
 def test_dac_on_captions_and_their_sentences() -> None:
     method = built(DacMil)
     batch, t, n, valid = pairs_batch(method)
-    u, own = Encoder.images_, valid[1, :, 0]
+    u, own = IMAGES, valid[1, :, 0]
     logits = SCALE * torch.stack([(u * t[:, 0]).sum(-1), (u * n[:, 0]).sum(-1)], dim=1)
     same(
         values(method, batch),
@@ -205,7 +194,7 @@ def test_dac_draws_sentences_with_negatives(
 def test_cs_clip_on_captions_and_units() -> None:
     method = built(CsClip)
     batch, t, n, (there, foiled) = pairs_batch(method)
-    u = Encoder.images_
+    u = IMAGES
     units = [own_negative(u, t[:, k], n[:, k], there[:, k], foiled[:, k], SCALE) for k in (1, 2)]
     same(
         values(method, batch),
@@ -228,14 +217,3 @@ def test_cs_clip_draws_units_with_foils(
     (_, texts, valid), _ = collated(method, rows, context, reader)
     assert texts.shape[:3] == (2, 2, 4)
     assert valid[:, 1].tolist() == [[True, False, False, False], [False] * 4]
-
-
-@pytest.mark.parametrize("kind", [Sneg, SvlcR, CeClip, DacMil, CsClip])
-def test_a_weight_of_zero_leaves_a_loss_out(kind: type[Method]) -> None:
-    weights = dict.fromkeys(vars(kind.objective_type().weights), 0.0)
-    method = built(kind, weights=weights)
-    if kind in (DacMil, CsClip):
-        batch = pairs_batch(method)[0]
-    else:
-        batch = batch_of(kind, torch.ones(3, 1, dtype=torch.bool), 3 if kind is SvlcR else 2)
-    assert len(values(method, batch)) == 1

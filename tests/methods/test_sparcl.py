@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from tests.methods.conftest import Embeddings
 
 from compo_pipeline.losses import margin, sextuple
 from compo_pipeline.losses.margin import Margins
@@ -15,23 +15,8 @@ from compo_pipeline.methods.counterfactual_pairs import PairsBatch
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective, SparclWeights
 from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
 
-SCALE, BIAS = torch.tensor(20.0), torch.tensor(-9.0)
-
-
-class Encoder:
-    """Embeddings by row number; `images` counts what it was asked for."""
-
-    scale, bias = SCALE, BIAS
-
-    def __init__(self) -> None:
-        draw = torch.Generator().manual_seed(0)
-        self.table = F.normalize(torch.randn(40, 6, generator=draw), dim=-1)
-
-    def images(self, images: Tensor) -> Tensor:
-        return self.table[images]
-
-    def texts(self, tokens: Tensor) -> Tensor:
-        return self.table[tokens[:, 0]]
+TABLE = F.normalize(torch.randn(40, 6, generator=torch.Generator().manual_seed(0)), dim=-1)
+ENCODER: Any = Embeddings(TABLE, TABLE, 20.0, -9.0)
 
 
 def batch(images: list[list[int]], texts: list[list[int]]) -> PairsBatch:
@@ -51,18 +36,20 @@ def sparcl(**objective: Any) -> Sparcl:
 
 @pytest.mark.parametrize("part", [WHOLE, PARTS])
 def test_the_two_losses_and_their_weights(part: PairsBatch) -> None:
-    encoder, margins = Encoder(), Margins(m0=1.0, beta=-1.5)
+    margins = Margins(m0=1.0, beta=-1.5)
     chosen = sparcl(weights=SparclWeights(2.0, 0.5), margins=margins, bias=-9.0)
-    terms = chosen.loss(encoder, part)  # type: ignore[arg-type]
+    terms = chosen.loss(ENCODER, part)
     there = part.images_there, part.texts_there
     seen, told = (torch.zeros(3, 4, 6) for _ in range(2))
-    seen[there[0]], told[there[1]] = encoder.images(part.images), encoder.texts(part.texts)
-    logits = sextuple.similarities(seen, told, SCALE)
+    seen[there[0]], told[there[1]] = ENCODER.images(part.images), ENCODER.texts(part.texts)
+    logits = sextuple.similarities(seen, told, ENCODER.scale)
     assert {name: weight for name, (_, weight) in terms.items()} == {
         "contrastive": 2.0,
         "margin": 0.5,
     }
-    assert terms["contrastive"].value == pytest.approx(sextuple.contrast(logits, BIAS, *there))
+    assert terms["contrastive"].value == pytest.approx(
+        sextuple.contrast(logits, ENCODER.bias, *there)
+    )
     assert terms["margin"].value == pytest.approx(margin.ranking(logits, *there, margins))
     assert terms["margin"].value > 0
 
@@ -70,21 +57,14 @@ def test_the_two_losses_and_their_weights(part: PairsBatch) -> None:
 def test_a_softmax_with_ranked_pairs_at_a_scale_of_its_own() -> None:
     """It needs no bias, and what stands beside it is plain CLIP."""
     chosen = sparcl(contrast="softmax", scale=7.0, weights=SparclWeights(1.0, 0.0, 0.5))
-    terms = chosen.loss(encoder := Encoder(), WHOLE)  # type: ignore[arg-type]
-    seen, told = encoder.table[:12].view(3, 4, 6), encoder.table[20:32].view(3, 4, 6)
+    terms = chosen.loss(ENCODER, WHOLE)
+    seen, told = TABLE[:12].view(3, 4, 6), TABLE[20:32].view(3, 4, 6)
     logits, there = sextuple.similarities(seen, told, 7.0), (WHOLE.images_there, WHOLE.texts_there)
     assert terms["contrastive"].value.equal(sextuple.softmax_contrast(logits, *there))
     assert terms["pairs"] == (sextuple.pair_ranking(logits, *there), 0.5)
     assert chosen.bias is None
     assert control_of(chosen).name == "clip"
     assert control_of(sparcl()).name == "siglip"
-
-
-def test_a_weight_of_zero_leaves_the_margin_loss_out() -> None:
-    terms = sparcl(weights=SparclWeights(margin=0.0)).loss(Encoder(), WHOLE)  # type: ignore[arg-type]
-    assert set(terms) == {"contrastive"}
-    with pytest.raises(ValueError, match="margin"):
-        SparclWeights(margin=-1)
 
 
 def test_the_papers_values_are_the_defaults() -> None:
@@ -98,15 +78,17 @@ def test_the_papers_values_are_the_defaults() -> None:
 
 
 def test_triplet_clip_is_negclip_both_ways() -> None:
-    encoder, method = Encoder(), TripletClip(TripletClip.views_type(), TripletClipObjective())
+    method = TripletClip(TripletClip.views_type(), TripletClipObjective())
     rows = batch([[1] * 4, [1, 1, 0, 1], [0] * 4], [[1] * 4, [1, 1, 1, 0], [0] * 4])
-    terms = method.loss(encoder, rows)  # type: ignore[arg-type]
-    real, captions, edited = encoder.table[:4], encoder.table[20:24], encoder.table[24:27]
+    terms = method.loss(ENCODER, rows)
+    real, captions, edited = TABLE[:4], TABLE[20:24], TABLE[24:27]
     valid = torch.ones(3, dtype=torch.bool)
-    assert terms["real"].value == pytest.approx(negclip(real, captions, edited, valid, SCALE))
+    assert terms["real"].value == pytest.approx(
+        negclip(real, captions, edited, valid, ENCODER.scale)
+    )
     # The second way knows the two rows that have a negative's text and image.
-    own, every = (encoder.table[4:6], edited[:2]), torch.ones(4, dtype=torch.bool)
-    assert terms["synthetic"].value == pytest.approx(negclip(*own, captions, every, SCALE))
+    own, every = (TABLE[4:6], edited[:2]), torch.ones(4, dtype=torch.bool)
+    assert terms["synthetic"].value == pytest.approx(negclip(*own, captions, every, ENCODER.scale))
     assert [weight for _, weight in terms.values()] == [1.0, 1.0]
 
 
@@ -114,5 +96,5 @@ def test_triplet_clip_is_negclip_both_ways() -> None:
 def test_without_a_whole_negative_pair_one_way_is_left(negatives: list[int]) -> None:
     method = TripletClip(TripletClip.views_type(), TripletClipObjective())
     rows = batch([[1] * 4, [1, 0, 0, 0], [0] * 4], [[1] * 4, negatives, [0] * 4])
-    terms = method.loss(Encoder(), rows)  # type: ignore[arg-type]
+    terms = method.loss(ENCODER, rows)
     assert set(terms) == {"real"} and terms["real"].value.isfinite()

@@ -5,8 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+import torch.nn.functional as F
+from tests.methods.conftest import Embeddings
 
 from compo_pipeline.core.records import Caption, Parse, View
+from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.methods.contract import Example, ImageInput, Objective, ViewContext
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.methods.negclip import (
@@ -19,18 +23,11 @@ TEXT = "A small dog sits on the green sofa."
 
 
 @pytest.fixture(scope="module")
-def parses() -> dict[str, Parse]:
+def parses(tagged: Callable[[str], Parse]) -> dict[str, Parse]:
     """Of one sentence with everything to work on, and of one with nothing."""
-    words = ("A", "small", "dog", "sits", "on", "the", "green", "sofa", ".")
-    offsets = (0, 2, 8, 12, 17, 20, 24, 30, 34)
-    upos = ("DET", "ADJ", "NOUN", "VERB", "ADP", "DET", "ADJ", "NOUN", "PUNCT")
-    tags = ("DT", "JJ", "NN", "VBZ", "IN", "DT", "JJ", "NN", ".")
-    return {
-        "full": Parse("full", 0, TEXT, words, offsets, upos, tags, (0, 3, 5, 8)),
-        "bare": Parse(
-            "bare", 0, "Nothing.", ("Nothing", "."), (0, 7), ("PRON", "PUNCT"), ("NN", "."), ()
-        ),
-    }
+    full = "[ A/DET/DT small/ADJ/JJ dog/NOUN/NN ] sits/VERB/VBZ on/ADP/IN "
+    full += "[ the/DET/DT green/ADJ/JJ sofa/NOUN/NN ] _./PUNCT/."
+    return {"full": tagged(full), "bare": tagged("Nothing/PRON/NN _./PUNCT/.")}
 
 
 @pytest.fixture
@@ -71,8 +68,8 @@ def test_a_rule_left_out_leaves_the_others_texts(
         full[2],
         full[0],
     )
-    negclip = NegClip(NegClipViews(), Objective())
-    assert drawn(negclip, rows, parses)[0].negatives == (full[0],)
+    control = NegClip(NegClipViews(), Objective())
+    assert drawn(control, rows, parses)[0].negatives == (full[0],)
 
 
 def example(caption: Caption, *negatives: str | None) -> Example:
@@ -115,3 +112,16 @@ def test_careful_rules_say_no_where_the_papers_swap(
     for careful, expected in ((False, "A dog and a cat."), (True, None)):
         method = fsc_clip(generators=("swap",), careful=careful)
         assert drawn(method, [row], parses)[0].negatives == (expected,)
+
+
+def test_negclips_captions_and_negatives_go_where_they_belong() -> None:
+    """Rows alternate caption, negative; the second row has none."""
+    draw = torch.Generator().manual_seed(0)
+    u, t = (F.normalize(torch.randn(rows, 4, generator=draw), dim=-1) for rows in (3, 6))
+    valid = torch.tensor([[True], [False], [True]])
+    batch = NegativesBatch(torch.arange(3), torch.arange(6).view(3, 2, 1), valid)
+    encoder: Any = Embeddings(u, t, 4.0)
+    terms = NegClip(NegClipViews(), Objective()).loss(encoder, batch)
+    expected = negclip(u, t[[0, 2, 4]], t[[1, 5]], torch.ones(2).bool(), encoder.scale)
+    assert list(terms) == ["negclip"]
+    assert terms["negclip"].value.item() == pytest.approx(expected.item(), abs=1e-6)

@@ -203,3 +203,29 @@ def test_a_degenerate_batch_has_a_finite_loss_and_gradient(
         assert all(losses[term] == 0 for term in OF_NEGATIVES & losses.keys())
     if degenerate in (equal_captions, no_embeddings):
         assert all(losses[term] >= 0.999 * math.log(len(rows)) / 2 for term in softmax)
+
+
+@pytest.mark.parametrize(
+    ("name", "objective"), [*((name, {}) for name in METHODS), ("c2lip", {"phrases": "tokens"})]
+)
+def test_a_weight_of_zero_leaves_a_loss_out_and_what_it_reads(
+    name: str, objective: dict[str, Any], world: Any, context: ViewContext, tiny: LoadedModel
+) -> None:
+    """Of the base, too; the other losses are as they were. The first one is always there."""
+
+    def losses(**changes: Any) -> dict[str, float]:
+        chosen = kind.objective_type(trains=("image", "text"), **objective, **changes)
+        method = kind(kind.views_type(), chosen)
+        loaded = tiny if method.bias is None else give_bias(tiny, method.bias)
+        views = islice(method.views(world.captions, context), 4)
+        rows = [Example(captions[view.sample_id], view) for view in views]
+        batch, _ = method.collate(rows, 0, ModelPreprocessor(loaded, world.root))
+        return trained_on(method, loaded, batch)[0]
+
+    kind = method_type(name)
+    captions = {caption.sample_id: caption for caption in world.captions}
+    every, weights = losses(), getattr(kind.objective_type(), "weights", None)
+    for left_out in list(vars(weights))[1:] if weights else ():
+        found = losses(weights=replace(weights, **{left_out: 0.0}))
+        expected = {term: value for term, value in every.items() if term != left_out}
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
