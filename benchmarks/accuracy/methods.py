@@ -29,7 +29,7 @@ from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.pages import suite_page
+from compo_pipeline.pages import report
 from compo_pipeline.tuning.cells import COMPARISON, DONE, SCORES, find_cells
 from shared import RESULTS, configured, stored
 
@@ -88,11 +88,11 @@ def main() -> None:
         "training seeds": ", ".join(f"{label} {count}" for label, count in seeds.items()),
         "trained": f"{compute['precision']} on {compute['device']} ({compute['hardware']})",
     }
-    page = suite_page.suite_page(suite, f"Runs of the set {chosen} on the scenes", facts)
-    files: dict[str, Any] = page.files(suite_page.MARKDOWN)
-    (IMAGES / f"{name}.png").write_bytes(files[suite_page.FRONTIER])
+    page = report.suite_page(suite, f"Runs of the set {chosen} on the scenes", facts)
+    files: dict[str, Any] = page.files(report.MARKDOWN)
+    (IMAGES / f"{name}.png").write_bytes(files[report.FRONTIER])
     image = f"](../../{IMAGES}/{name}.png)"
-    text = files[suite_page.MARKDOWN].replace(f"]({suite_page.FRONTIER})", image)
+    text = files[report.MARKDOWN].replace(f"]({report.FRONTIER})", image)
     (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
 
 

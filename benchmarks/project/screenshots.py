@@ -25,7 +25,8 @@ from rich.console import Console
 
 from compo_pipeline.core import next_steps
 from compo_pipeline.core.provenance import CommandOptions
-from compo_pipeline.pages.tables import show_comparison
+from compo_pipeline.pages.report import HEADLINES
+from compo_pipeline.pages.tables import headline_table, print_table
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 # Catalog entries, their pages, and the images of these.
@@ -75,7 +76,9 @@ def main() -> None:
     with session:
         context = session.load_context()
     screen = Console(record=True, force_terminal=True, width=COLUMNS, file=io.StringIO())
-    show_comparison(context.catalog.load("comparison"), console=screen)
+    comparison = context.catalog.load("comparison")
+    print_table(headline_table(comparison, HEADLINES), screen)
+    screen.print("\n".join(comparison.conclusions), markup=False, highlight=False)
     typed = replace(context.settings, command=CommandOptions("relations_scenes"))
     next_steps.show_results(pipelines["train_eval"], context.catalog, typed, screen)
     # Rich names a font on a server; the viewer's own does.

@@ -246,7 +246,7 @@ def benchmarks(
 ) -> None:
     """List the benchmarks: what is there, what is missing, and where to get it."""
     from compo_pipeline.evaluation.availability import benchmark_availability
-    from compo_pipeline.pages.suite_page import show_available
+    from compo_pipeline.pages.report import show_available
 
     found = benchmark_availability(_settings(project, env, params).benchmarks)
     if missing:

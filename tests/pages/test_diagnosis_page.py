@@ -11,7 +11,9 @@ from compo_pipeline.evaluation.comparison import Difference, Estimate
 from compo_pipeline.evaluation.diagnosis.advice import Step
 from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
 from compo_pipeline.evaluation.diagnosis.weaknesses import KindResult
+from compo_pipeline.generation.foils.review import Noise
 from compo_pipeline.pages import diagnosis_page
+from compo_pipeline.pages.pages import Page
 from compo_pipeline.pages.tables import show
 
 GAIN = Difference("ours", "base", -3.0, -9.0, 3.0, 0.4, 1.0, 8.0, 10, 18)
@@ -62,3 +64,22 @@ def test_the_page_says_what_is_weak_and_what_to_change(
             "kedro run --pipeline=train_eval --env=coco --params seed=3,variant=lora+advised,"
             "model.name=ViT-B-32,model.pretrained=mine,method=negclip"
         )
+
+
+def test_a_report_says_what_texts_alone_tell_and_a_person_found() -> None:
+    limits = {"text_accuracy": 0.57, "text_accuracy_limit": 0.6}
+    kinds = {
+        "swapped_objects": {"state": "used", "items": 262, **limits},
+        "half_truth": {"state": "guessable", "items": 200, **limits},
+        "replaced_object": {"state": "few", "items": 12, **dict.fromkeys(limits)},
+    }
+    noise = dict.fromkeys(("", "swapped_objects"), Noise(5, 1, 0, 0.2, 0.01, 0.72))
+    parts = diagnosis_page.diagnosis_sections(
+        Diagnosis((RESULT,)), "Foils", CommandOptions(), {}, kinds, noise
+    )
+    shown = str(Page("", "", parts).files("a.md")["a.md"])
+    (row,) = [line for line in shown.splitlines() if line.startswith("| swapped")]
+    assert [float(cell.split()[0]) for cell in row.split("|")[2:6]] == [262, 52, 49, -3]
+    assert "57.0 at most 60.0" in row and "20.0 [1.0, 72.0] of 5" in row
+    assert "half truth: 200 items" in shown and "57%, at most 60%" in shown
+    assert "replaced object: 12 items" in shown and "1 are false" in shown

@@ -66,7 +66,7 @@ def test_texts_are_texts_in_every_kind_of_section() -> None:
     table = Table(["name", bad], [[bad, 1234], [Cell(bad, "bad", bad), 0.26]], [bad], note=bad)
     card = Card([bad], [Side(bad, ImageCard(bad, problem=bad), bad, [bad], bad)], table)
     edited = Card([bad], [Side(text=marked(bad, [""]))])
-    sections = [table, Cards([card, edited]), Text(bad, bad), List([bad]), Plot("<svg/>", bad)]
+    sections = [table, Cards([card, edited]), Text(bad, bad), List([bad]), Plot(bad, html="<svg/>")]
     page = Page(
         bad, bad, sections, [bad], {bad: bad}, [Link(bad, "a.html", bad)], bad, script="1<2"
     )

@@ -19,13 +19,12 @@ from compo_pipeline.core.settings import parse
 from compo_pipeline.evaluation.comparison import compare, run_pairs
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.pages import report
 from compo_pipeline.pages.item_cards import change_cards
 from compo_pipeline.pages.pages import Card, Link
-from compo_pipeline.pages.tables import show_comparison
+from compo_pipeline.pages.tables import show
 
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
 COMPARED = {
@@ -89,8 +88,8 @@ def material(comparison: Comparison, subtask: Subtask) -> dict[str, Any]:
             )
         ),
         "curves": pd.DataFrame({"model": ["clic"] * 3, "step": [0, 1, 2], "loss": [3.0, 2.0, 1.5]}),
-        "foils": [],
-        "diagnosis": Diagnosis(),
+        "diagnosis": [],
+        "measured": ["Measured: composition."],
         "settings": {"training": {"epochs": 4}},
         "facts": {"commit": "abc123", "command": "kedro run --env=<b>"},
         "links": [
@@ -102,7 +101,7 @@ def material(comparison: Comparison, subtask: Subtask) -> dict[str, Any]:
 
 
 def test_the_page(approved: Callable[[str, str], None], material: dict[str, Any]) -> None:
-    files = report.files(**material)
+    files = report.run_page(**material).files(report.PAGE)
     page = str(files[report.PAGE])
     approved("report", page)
     assert {"subtasks.png", "curves.png"} <= files.keys()
@@ -118,7 +117,9 @@ def test_the_page(approved: Callable[[str, str], None], material: dict[str, Any]
 
 def test_dvc_plots_figures_of_the_report(material: dict[str, Any], project: Path) -> None:
     plotted = yaml.safe_load((project / "dvc.yaml").read_text())["plots"]
-    assert {Path(each).name for each in plotted} <= report.files(**material).keys()
+    assert {Path(each).name for each in plotted} <= report.run_page(**material).files(
+        report.PAGE
+    ).keys()
 
 
 def test_a_run_without_control_and_curves_has_a_page_too(
@@ -135,7 +136,7 @@ def test_a_run_without_control_and_curves_has_a_page_too(
         conclusions=summary_lines(rows),
     )
     bare = {"comparison": compared, "cards": [], "curves": pd.DataFrame()}
-    files = report.files(**{**material, **bare})
+    files = report.run_page(**{**material, **bare}).files(report.PAGE)
     approved("report_bare", str(files[report.PAGE]))
     assert "control" not in str(files[report.PAGE]).split("<main>")[1]
 
@@ -173,15 +174,20 @@ def test_a_comparison_survives_its_file(comparison: Comparison) -> None:
     assert again.rows[0].estimate.value == pytest.approx(comparison.rows[0].estimate.value)
 
 
-def _printed(comparison: Comparison, width: int) -> str:
+def _html(material: dict[str, Any]) -> str:
+    return str(report.run_page(**material).files(report.PAGE)[report.PAGE])
+
+
+def _printed(material: dict[str, Any], width: int) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True)
-    show_comparison(comparison, console=console)
+    show(report.run_page(**material), report.HEADLINES, report.LEFT_OUT, console=console)
     return re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())  # type: ignore[attr-defined]
 
 
-def test_the_terminal_table(comparison: Comparison) -> None:
+def test_the_terminal_table(comparison: Comparison, material: dict[str, Any]) -> None:
     wide = replace(comparison.rows[0], headline=True)
-    shown = _printed(replace(comparison, rows=(wide,)), 160)
+    given = {**material, "comparison": replace(comparison, rows=(wide,), conclusions=())}
+    shown = _printed(given, 160)
     assert re.search(r"base .*control .*CLIC", shown)
     base = wide.values["base"]
     assert f"{base.value:.1f} [{base.low:.1f}, {base.high:.1f}]" in shown
@@ -189,8 +195,9 @@ def test_the_terminal_table(comparison: Comparison) -> None:
         assert f"{difference.value:+.1f} [" in shown
     assert "SugarCrepe++: 3 of 8 items have no usable image (missing)" in shown
     assert "1 degenerate items; 2 of 20 texts were truncated" in shown
-    narrow = _printed(replace(comparison, rows=(wide,)), 80)
-    assert max(len(line) for line in narrow.splitlines()) <= 80
+    assert "Measured: composition." in shown
+    narrow = _printed(given, 80)
+    assert max(map(len, narrow.partition("Detectable")[0].splitlines())) <= 80
     # What does not fit is left out whole: names and differences are never cut.
     assert f"{base.value:.1f} [" not in narrow and f"{wide.difference.value:+.1f} [" in narrow
     assert "…" not in narrow
@@ -200,8 +207,8 @@ def test_benchmarks_that_are_not_the_official_ones_have_their_own_names(
     comparison: Comparison, material: dict[str, Any]
 ) -> None:
     titled = replace(comparison, titles={"sugar_crepe_pp": "SugarCrepe++-style"})
-    assert "SugarCrepe++-style: 3 of 8 items" in _printed(titled, 120)
-    page = str(report.files(**{**material, "comparison": titled})[report.PAGE])
+    assert "SugarCrepe++-style: 3 of 8 items" in _printed({**material, "comparison": titled}, 120)
+    page = _html({**material, "comparison": titled})
     assert "SugarCrepe++-style: in ITT" in page
 
 
@@ -210,7 +217,7 @@ def test_differences_of_few_items_have_the_detectable_one_beside_them(
 ) -> None:
     compared = material["comparison"]
     few = replace(compared, rows=tuple(replace(row, headline=True) for row in compared.rows))
-    page = str(report.files(**{**material, "comparison": few})[report.PAGE])
+    page = _html({**material, "comparison": few})
     assert few.rows and all(row.difference.coarse for row in few.rows), "five items"
     for row in few.rows:
         assert f"<td>{row.difference.least_detectable:.1f}</td>" in page

@@ -35,7 +35,7 @@ from compo_pipeline.evaluation.published import aggregate_rows, read_published
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, reference_rows
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.pages import suite_page
+from compo_pipeline.pages import report
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.settings import RegistrationSettings
@@ -360,13 +360,13 @@ def test_reference_values_are_marked_and_beside_the_measured_ones(
     deviating = reference_rows(replace(official, audits=(audit,)))
     assert all(row != group for _, lines in deviating for row, _ in lines)
     assert any(row == group for _, lines in reference_rows(official) for row, _ in lines)
-    page_of = suite_page.suite_page(official, "Models", {})
-    files = page_of.files(suite_page.PAGE, suite_page.MARKDOWN)
+    page_of = report.suite_page(official, "Models", {})
+    files = page_of.files(report.SUITE, report.MARKDOWN)
     assert parse(Comparison, record_json(official), "suite") == official
-    for name in (suite_page.PAGE, suite_page.MARKDOWN):
+    for name in (report.SUITE, report.MARKDOWN):
         page = str(files[name])
         assert "a (here)" in page and reference_rows(official)[0].paper.title in page
-    assert suite_page.FRONTIER in files
+    assert report.FRONTIER in files
 
 
 def test_items_on_which_two_models_differ(

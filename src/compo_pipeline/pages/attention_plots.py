@@ -1,15 +1,13 @@
-"""Grids of images: attention of a phrase before and after fine-tuning, and the difference.
+"""Attention of phrases over images: before and after fine-tuning, and the difference.
 
 After C2LIP, Fig. 2: green for more attention, violet for less, white for no difference.
 """
 
 from __future__ import annotations
 
-import io
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -21,12 +19,10 @@ from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.images.decoding import ImageError, Limits, load
 from compo_pipeline.evaluation.analysis.attention import Case, attend
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.pages.pages import ImageCard, Page, Plot, thumbnail
-from compo_pipeline.pages.plots import STYLE
+from compo_pipeline.pages.pages import Page
+from compo_pipeline.pages.plots import STYLE, plot
 
 ROWS = 6  # of a grid
-_GRID_SIDE = 2200  # pixels of a grid on the page, at most
-_INCH = 1.9  # of a map
 _PALE = -1.6  # a gray image between this and 1 is light enough to see the attention over it
 # Outliers among the patches have the last colour, so that the others differ visibly.
 _PERCENTILES = (1.0, 99.0)
@@ -97,56 +93,48 @@ def panel_of(
 def attention_page(name: str, panels: Sequence[AttentionPanel]) -> Page:
     """The page of a run's grids of attention maps."""
     label = "Attention of the base and of the fine-tuned model, and the difference"
-    grids = [ImageCard(label, *thumbnail(grid, _GRID_SIDE)) for grid in render(panels)]
     over = "Attention of a phrase over an image, before fine-tuning and after"
-    return Page(f"Attention of {name}", over, [Plot(images=grids, note=_NOTE)])
+    figures = [plot(figure, label, kind="jpeg") for figure in grids(panels)]
+    return Page(f"Attention of {name}", over, figures, [_NOTE])
 
 
-def render(
+@mpl.rc_context(fname=STYLE)
+def grids(
     panels: Sequence[AttentionPanel], names: Sequence[str] = ("base", "fine-tuned")
-) -> Iterator[Image.Image]:
-    """Yield images with grids of a few attention panels each, all on one colour scale."""
+) -> list[Figure]:
+    """Figures of a few attention panels each, all on one colour scale.
+
+    A row has the image, and its maps over a pale gray copy of it: before, after, difference.
+    """
     if not panels:
-        return
+        return []
     both = np.stack([[panel.base, panel.fine_tuned] for panel in panels])
     low, high = np.percentile(both, _PERCENTILES)
     # Two models may agree everywhere: the scale needs some width.
     limit = max(float(np.percentile(abs(both[:, 1] - both[:, 0]), _PERCENTILES[1])), 0.01)
     attention = {"cmap": "YlOrBr", "vmin": low, "vmax": high}
     scales = attention, attention, {"cmap": "PRGn", "vmin": -limit, "vmax": limit}
+    figures = []
     for start in range(0, len(panels), ROWS):
-        yield _grid(panels[start : start + ROWS], (*names, "difference"), scales)
-
-
-@mpl.rc_context(fname=STYLE)
-def _grid(
-    panels: Sequence[AttentionPanel], titles: Sequence[str], scales: Sequence[dict[str, Any]]
-) -> Image.Image:
-    """An image with a row for each attention panel, and colour bars below.
-
-    A row has the image, and its maps over a pale gray copy of it: before, after, difference.
-    """
-    figure = Figure(figsize=(4 * _INCH, (_INCH + 0.3) * len(panels) + 0.7), layout="constrained")
-    axes = figure.subplots(len(panels), 1 + len(scales), squeeze=False)
-    for line, panel in zip(axes, panels, strict=True):
-        shown = line[0].imshow(panel.pixels)
-        # Else two dollar signs in a name would be parsed as a formula.
-        line[0].set_title(panel.phrase, parse_math=False)
-        line[0].set_ylabel(panel.image, fontsize=6, loc="bottom").set_parse_math(False)
-        maps = panel.base, panel.fine_tuned, panel.fine_tuned - panel.base
-        named = zip(line[1:], maps, scales, titles, strict=True)
-        for ax, values, scale, title in named:
-            ax.imshow(panel.pixels.mean(axis=-1), cmap="gray", vmin=_PALE, vmax=1)
-            ax.imshow(values, extent=shown.get_extent(), alpha=0.75, **scale)
-            ax.set_title(title, fontsize=7.5, fontweight="normal")
-        for ax in line:
-            ax.set(xticks=[], yticks=[], anchor="S")
+        rows = panels[start : start + ROWS]
+        figure = Figure(figsize=(7.6, 2.2 * len(rows) + 0.7))
+        axes = figure.subplots(len(rows), 4, squeeze=False)
+        for ax in axes.flat:
+            ax.set(xticks=[], yticks=[], frame_on=False)
             ax.grid(visible=False)
-            ax.spines[:].set_visible(False)
-    for (first, last), name in (((1, 2), "attention"), ((3, 3), "difference")):
-        below, colours = list(axes[:, first : last + 1].flat), axes[0, first].images[1]
-        bar = figure.colorbar(colours, ax=below, location="bottom", extend="both", aspect=30)
-        bar.set_label(f"{name}, times uniform", fontsize=8)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=150, format="png")
-    return Image.open(buffer).convert("RGB")
+        for line, panel in zip(axes, rows, strict=True):
+            shown = line[0].imshow(panel.pixels)
+            line[0].set(title=panel.phrase, ylabel=panel.image)
+            maps = panel.base, panel.fine_tuned, panel.fine_tuned - panel.base
+            for ax, values, scale, title in zip(
+                line[1:], maps, scales, (*names, "difference"), strict=True
+            ):
+                ax.imshow(panel.pixels.mean(axis=-1), cmap="gray", vmin=_PALE, vmax=1)
+                ax.imshow(values, extent=shown.get_extent(), alpha=0.75, **scale)
+                ax.set_title(title, fontweight="normal")
+        for columns, label in ((axes[:, 1:3], "attention"), (axes[:, 3:], "difference")):
+            colours = columns[0, 0].images[1]
+            bar = figure.colorbar(colours, ax=columns, location="bottom", extend="both", aspect=30)
+            bar.set_label(f"{label}, times uniform")
+        figures.append(figure)
+    return figures

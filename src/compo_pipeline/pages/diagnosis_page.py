@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
 from compo_pipeline.evaluation.diagnosis.weaknesses import RULE
-from compo_pipeline.pages.pages import Cell, CellLike, List, Page, Section, Table, Text
+from compo_pipeline.generation.foils.build import STATES, USED
+from compo_pipeline.generation.foils.review import Noise
+from compo_pipeline.pages.pages import (
+    Cell,
+    CellLike,
+    List,
+    Page,
+    Section,
+    Table,
+    Text,
+    interval,
+)
 from compo_pipeline.pages.tables import difference_cell, estimate_cell
 
 PAGE = "diagnosis.html"
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_ACCURACY = (
+    "Accuracy in per cent on foils of held-out captions, each of which differs from its caption in "
+    "one expression and is false of the image, with 95% intervals; corrected is the share of the "
+    "base's errors that the model has right, net of new ones. Asked is the share of the training "
+    "captions with a hard negative that changes them so; of {} captions {} negatives were read."
+)
+_TEXT = (
+    " By text alone: the accuracy of a classifier that sees no image and has learnt from foils of "
+    "training captions, with its upper 95% limit."
+)
+_REVIEW = (
+    " Noise: the share of false items of a kind, with its exact 95% interval, undecided ones "
+    "counted as right below and as false above. Of {} items, drawn at random and reviewed by a "
+    "person, {} are false and {} undecided: between {:.1f}% and {:.1f}% of all."
+)
 
 
 def diagnosis_page(
@@ -38,53 +66,82 @@ def diagnosis_page(
 
 
 def diagnosis_sections(
-    diagnosis: Diagnosis, title: str, command: CommandOptions, base: Mapping[str, Any]
+    diagnosis: Diagnosis,
+    title: str,
+    command: CommandOptions,
+    base: Mapping[str, Any],
+    foils: Mapping[str, Any] = _NONE,
+    noise: Mapping[str, Noise] = _NONE,
 ) -> list[Section]:
-    """The part of a page about a diagnosis, or None if no foils were scored.
+    """The part of a page about a diagnosis, none if no foils were scored.
 
     Args:
         diagnosis: diagnosis of a model.
         title: heading of the part.
         command: options of the run.
         base: further parameters of a training as advised, by dotted key.
+        foils: kinds of foils, scored or not, from the dataset `foils_report`.
+        noise: noise by kind, as a person judged. The noise of all items has the empty name.
     """
-    if not diagnosis.kinds:
-        return []
-    table = _kinds_table(diagnosis, title)
-    sections: list[Section] = [table, List([RULE, diagnosis.sentence])]
+    rows: list[list[CellLike]] = []
+    for one in diagnosis.kinds:
+        row: list[CellLike] = [
+            Cell(_words(one.kind), small="weakness" if one.kind in diagnosis.weak else ""),
+            one.items,
+            *map(estimate_cell, (one.base, one.model)),
+            *([difference_cell(one.gain)] if one.gain else [None]),
+            f"{100 * one.corrected[0]:.0f}%" if one.gain else None,
+            f"{100 * one.asked:.1f}%" if one.change else "not counted",
+        ]
+        if foils:
+            limit = f"at most {100 * foils[one.kind]['text_accuracy_limit']:.1f}"
+            row.append(Cell(100 * foils[one.kind]["text_accuracy"], small=limit))
+        if noise:
+            row.append(_noise_cell(noise.get(one.kind)))
+        rows.append(row)
+    columns = ["kind", "n", "base", "model", "difference", "corrected", "asked"]
+    columns += ["by text alone"] * bool(foils) + ["noise"] * bool(noise)
+    note = _ACCURACY.format(f"{diagnosis.captions:,}", f"{diagnosis.negatives:,}")
+    note += _TEXT * bool(foils)
+    if noise:
+        every = noise[""]
+        ends = 100 * every.low, 100 * every.high
+        note += _REVIEW.format(every.judged, every.rejected, every.unsure, *ends)
+    unused = [
+        f"{_words(name)}: {kind['items']:,} items, {_unused_reason(kind)}"
+        for name, kind in foils.items()
+        if kind["state"] != USED
+    ]
+    sections: list[Section] = [
+        Table(columns, rows, title=title, note=note),
+        List([RULE, diagnosis.sentence] if rows else []),
+        List(unused, title="Foils that are not scored"),
+    ]
     if diagnosis.steps:
         text = (
             "With these settings in a file of the run's environment in `conf`, such as "
             "`parameters_advised.yml`, this trains as advised: "
             f"`{diagnosis.command(command, base)}`"
         )
-        sections.append(Text(text, diagnosis.yaml))
+        sections.insert(2, Text(text, diagnosis.yaml))
     return sections
 
 
-def _kinds_table(diagnosis: Diagnosis, title: str) -> Table:
-    """Accuracy by kind of foil, and how many training captions ask for the change."""
-    rows: list[list[CellLike]] = []
-    for one in diagnosis.kinds:
-        gain: list[CellLike] = [None, None]
-        if one.gain is not None:
-            gain = [difference_cell(one.gain), f"{100 * one.corrected[0]:.0f}%"]
-        weak = "weakness" if one.kind in diagnosis.weak else ""
-        rows.append(
-            [
-                Cell(one.kind.replace("_", " "), small=weak),
-                one.items,
-                *map(estimate_cell, (one.base, one.model)),
-                *gain,
-                f"{100 * one.asked:.1f}%" if one.change else "not counted",
-            ]
-        )
-    return Table(
-        ("kind", "n", "base", "model", "difference", "corrected", "asked"),
-        rows,
-        title=title,
-        note="Accuracy in per cent on foils of held-out captions, with 95% intervals; corrected is "
-        "the share of the base's errors that the model has right, net of new ones. Asked is the "
-        "share of the training captions with a hard negative that changes them so; of "
-        f"{diagnosis.captions:,} captions {diagnosis.negatives:,} negatives were read.",
-    )
+def _noise_cell(own: Noise | None) -> Cell:
+    """The share of false items of a kind, with its interval."""
+    if own is None:
+        return Cell(None)
+    ends = f"{interval(100 * own.low, 100 * own.high)} of {own.judged}"
+    return Cell(None if own.value is None else 100 * own.value, small=ends)
+
+
+def _unused_reason(found: Mapping[str, Any]) -> str:
+    """Why a kind of foil is not scored, with its accuracy by text only, if measured."""
+    reason = STATES[found["state"]]
+    if (limit := found["text_accuracy_limit"]) is None:
+        return reason
+    return f"{reason}: {100 * found['text_accuracy']:.0f}%, at most {100 * limit:.0f}%"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,4 +1,4 @@
-"""Page on which a person judges items that are foils of captions, and their part of the report."""
+"""Page on which a person judges items that are foils of captions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,8 @@ from typing import Any
 
 from jinja2.utils import htmlsafe_json_dumps
 
-from compo_pipeline.benchmarks.foils import NAME
 from compo_pipeline.core.records import Foil
-from compo_pipeline.evaluation.comparison import Row
-from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.generation.foils.build import STATES, USED
-from compo_pipeline.generation.foils.review import Noise
 from compo_pipeline.pages import pages
-from compo_pipeline.pages.tables import Column, metrics_table
 
 PAGE = "review.html"
 _HOW = (
@@ -26,19 +20,6 @@ _HOW = (
     "Keys: `a` accept, `r` reject, `u` unsure, `j` or `k` the next or the previous item, `s` save. "
     "Put the saved file where the entry `foils_review` of conf/base/catalog.yml says; the next "
     "evaluation reads it.",
-)
-_FOILS = (
-    "Of a caption of a held-out image and a foil, which differs from it in one expression and is "
-    "false, the image must be closer to the caption. By text alone: the accuracy of a classifier "
-    "that sees no image and has learnt from foils of training captions, with its upper 95% limit. "
-)
-_NO_REVIEW = (
-    "No review of the label noise was read: the page of `kedro run --pipeline=foils` is one."
-)
-_REVIEW = (
-    "Of {} items, drawn at random and reviewed by a person, {} are false and {} undecided: between "
-    "{:.1f}% and {:.1f}% of all. Noise: the share of false items of a kind, with "
-    "its exact 95% interval, undecided ones counted as right below and as false above."
 )
 
 
@@ -72,63 +53,3 @@ def review_page(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path) ->
         facts={"fingerprint": report["fingerprint"], "language model": report["language"]},
         script=f"var review = {htmlsafe_json_dumps(review)};\n{script}",
     )
-
-
-def sections(
-    comparison: Comparison,
-    report: Mapping[str, Any],
-    split: str | None,
-    noise: Mapping[str, Noise],
-) -> list[pages.Section]:
-    """The part of a run's report about one set of foils: scored and unscored kinds.
-
-    Args:
-        comparison: comparison of the run.
-        report: content of the dataset `foils_report`.
-        split: name of the set that is scored; None for none.
-        noise: noise by kind. The noise of all items has the empty name.
-    """
-    kinds: Mapping[str, Any] = report["splits"].get(split, {}).get("kinds", {})
-    rows = [
-        row
-        for row in comparison.rows
-        if row.benchmark == NAME and kinds.get(row.name, {}).get("state") == USED
-    ]
-
-    def share(row: Row) -> pages.Cell:
-        if (own := noise.get(row.name)) is None:
-            return pages.Cell(None)
-        ends = f"{pages.interval(100 * own.low, 100 * own.high)} of {own.judged}"
-        return pages.Cell(None if own.value is None else 100 * own.value, small=ends)
-
-    own: dict[str, Column] = {
-        "by text alone": lambda row: pages.Cell(
-            100 * kinds[row.name]["text_accuracy"],
-            small=f"at most {100 * kinds[row.name]['text_accuracy_limit']:.1f}",
-        )
-    }
-    note = _NO_REVIEW
-    if (every := noise.get("")) is not None:
-        ends = (100 * every.low, 100 * every.high)
-        note = _REVIEW.format(every.judged, every.rejected, every.unsure, *ends)
-        own["noise"] = share
-    unused = [
-        f"{name.replace('_', ' ')}: {kind['items']:,} items, {_unused_reason(kind)}"
-        for name, kind in kinds.items()
-        if kind["state"] != USED
-    ]
-    title = "Foils of own captions"
-    return [
-        metrics_table(
-            rows, comparison.labels, ["vs base"], (), own, title=title, note=_FOILS + note
-        ),
-        pages.List(unused, title="Foils that are not scored"),
-    ]
-
-
-def _unused_reason(found: Mapping[str, Any]) -> str:
-    """Why a kind of foil is not scored, with its accuracy by text only, if measured."""
-    reason = STATES[found["state"]]
-    if (limit := found["text_accuracy_limit"]) is None:
-        return reason
-    return f"{reason}: {100 * found['text_accuracy']:.0f}%, at most {100 * limit:.0f}%"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import groupby, zip_longest
+from operator import attrgetter
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.core.records import ItemChange
-from compo_pipeline.core.seeding import rng
+from compo_pipeline.core.seeding import drawn
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.protocols import GROUP_CHANCES
 from compo_pipeline.pages.pages import Card, Cards, Cell, CellLike, Side, Table, image_card
@@ -18,6 +19,8 @@ _NOTE = (
     "A random sample, spread over the subtasks. The numbers are cosines of image and text under "
     "each model; an item is right if every true text (green) is above every false one (red)."
 )
+_SECTION = attrgetter("model", "change", "baseline")
+_SUBTASK = attrgetter("benchmark", "subtask")
 
 
 def change_cards(
@@ -33,34 +36,26 @@ def change_cards(
     """
     tasks = {(task.benchmark, task.name): task for task in subtasks}
     labels = {model.name: model.label for model in comparison.models.values()}
+    first: dict[tuple[str, ...], ItemChange] = {}
     shown = (one for one in changes if one.metric in _SHOWN)
-    found: dict[tuple[str, bool, str], dict[tuple[str, str], dict[str, ItemChange]]] = {}
     for one in sorted(shown, key=lambda one: _SHOWN.index(one.metric)):
-        pools = found.setdefault((one.model, one.change == "broken", one.baseline), {})
-        pools.setdefault((one.benchmark, one.subtask), {}).setdefault(one.item, one)
-    for (model, broken, baseline), pools in sorted(found.items()):
-        turns = zip_longest(
-            *(
-                rng("gallery", *place).sample([*own.values()], len(own))
-                for place, own in sorted(pools.items())
-            )
-        )
-        drawn = [one for turn in turns for one in turn if one is not None][:count]
-        names = labels[baseline], labels[model]
+        first.setdefault((*_SECTION(one), *_SUBTASK(one), one.item), one)
+    ordered = sorted(first.values(), key=lambda one: (one.change == "broken", *_SUBTASK(one)))
+    for (model, change, baseline), own in groupby(
+        sorted(ordered, key=attrgetter("model")), _SECTION
+    ):
+        by_task = [drawn([*each], count, "gallery", *task) for task, each in groupby(own, _SUBTASK)]
+        spread = [one for turn in zip_longest(*by_task) for one in turn if one is not None]
+        names, fixed = (labels[baseline], labels[model]), change == "fixed"
         yield Cards(
             [
-                _item_card(
-                    comparison.benchmarks[one.benchmark],
-                    tasks[one.benchmark, one.subtask],
-                    one,
-                    names,
-                )
-                for one in drawn
+                _item_card(comparison.benchmarks[one.benchmark], tasks[_SUBTASK(one)], one, names)
+                for one in spread[:count]
             ],
             small=True,
-            title=f"Only {names[not broken]} is right",
+            title=f"Only {names[fixed]} is right",
             note=_NOTE,
-            folded=broken,
+            folded=not fixed,
         )
 
 

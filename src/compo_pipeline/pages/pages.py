@@ -114,21 +114,21 @@ class Table(Section):
 
 @dataclass(frozen=True)
 class Plot(Section):
-    """A section with a figure: an SVG element in the page's colours, other HTML, or images.
+    """A section with a figure: an image, or HTML.
 
     Attributes:
-        svg: the element.
-        label: label of what the plot shows.
-        file: name of a PNG file of the figure beside the page.
-        png: content of that file.
-        images: shown one below the other.
+        label: label of what the figure shows.
+        uri: data URI of the image.
+        html: HTML of the figure in place of an image.
+        file: name of a file of the image beside the page; empty for none.
+        content: content of that file.
     """
 
-    svg: str = ""
-    label: str = ""
+    label: str
+    uri: str = ""
+    html: str = ""
     file: str = ""
-    png: bytes = field(default=b"", repr=False)
-    images: Sequence[ImageCard] = ()
+    content: bytes = field(default=b"", repr=False)
 
 
 class Side(NamedTuple):
@@ -218,7 +218,7 @@ class Page:
         plots = [each for each in self.sections if isinstance(each, Plot) and each.file]
         return {
             **{name: render(f"page{PurePath(name).suffix}", context) for name in names},
-            **{plot.file: plot.png for plot in plots},
+            **{plot.file: plot.content for plot in plots},
         }
 
 
@@ -244,8 +244,12 @@ def thumbnail(image: Image.Image, side: int = SIDE) -> tuple[str, int, int]:
     small.thumbnail((side, side))
     buffer = io.BytesIO()
     small.save(buffer, "JPEG", quality=85, subsampling=0)
-    encoded = base64.b64encode(buffer.getvalue()).decode()
-    return f"data:image/jpeg;base64,{encoded}", small.width, small.height
+    return data_uri(buffer.getvalue(), "jpeg"), small.width, small.height
+
+
+def data_uri(content: bytes, kind: str) -> str:
+    """Data URI of an image file's content of a kind, such as `png`."""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def image_card(folder: Path, path: str, limits: Limits = ACCEPTED) -> ImageCard:

@@ -1,39 +1,47 @@
-"""Report of a run: one page with its plots."""
+"""Pages that compare models on the benchmarks: the report of a run, and models side by side."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 import yaml
 
+from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.core.provenance import Site
-from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, Row
-from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summary_sentence
-from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
+from compo_pipeline.evaluation.availability import BenchmarkAvailability
+from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED
+from compo_pipeline.evaluation.conclusions import summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.published import aggregate_rows, published_results
-from compo_pipeline.pages import pages, plots, tables
-from compo_pipeline.pages.diagnosis_page import diagnosis_sections
+from compo_pipeline.evaluation.published import published_results
+from compo_pipeline.evaluation.roles import ROLE_LABELS
+from compo_pipeline.evaluation.suite import reference_rows
+from compo_pipeline.pages import plots, tables
+from compo_pipeline.pages.pages import Cards, CellLike, Link, List, Page, Section, Table, Text
 
-PAGE = "report.html"
+PAGE, SUITE, MARKDOWN = "report.html", "benchmark.html", "benchmark.md"
+FRONTIER = "frontier.png"
+HEADLINES, LEFT_OUT = "Headline metrics", "What was measured"
 _TESTS = (
     "p: exact McNemar test against the base for a single subtask, t test over images for an "
     "average; Holm: corrected for all metrics of the table. Gained and lost: items that only the "
     "fine-tuned model, or only the base, has right."
 )
-_COLUMNS = ("skipped", "chance", "gained", "lost", "p", "Holm", tables.DETECTABLE)
 _SLICES = (
     "The same metrics within parts of the items (`evaluation.slices`): of an item's first right "
     "text, its attributes, objects, relations and length; for `binding`, whether the "
     "attribute-object pairs that only its right texts or only its wrong texts have occur in the "
     "training captions."
 )
-_AUDITS = (
-    "Skipped items have no usable image and count as neither right nor wrong. Degenerate items "
-    "have a true and a false text that are the same to the model (in retrieval: a caption that two "
-    "images share), and are scored as wrong. Truncated texts were longer than the model's context."
+_SKIPPED = (
+    "Items without a usable image count as neither right nor wrong. Degenerate items have a true "
+    "and a false text that are the same to the model (in retrieval: a caption that two images "
+    "share), and are scored as wrong. Truncated texts were longer than the model's context."
+)
+_DIFFERENCES = (
+    "Points, paired on the same items, with 95% intervals; coloured where significant at 5% after "
+    "Holm's correction over all comparisons of this page."
 )
 _READING = {
     "sugar_crepe": "{}: of a true and a false caption, the image must be closer to the true one.",
@@ -50,45 +58,49 @@ _READING = {
 }
 
 
-def files(
+def run_page(
     comparison: Comparison,
-    cards: Iterable[pages.Cards],
+    cards: Iterable[Cards],
     curves: pd.DataFrame,
-    foils: Sequence[pages.Section],
-    diagnosis: Diagnosis,
+    diagnosis: Sequence[Section],
+    measured: Sequence[str],
     settings: Mapping[str, object],
     facts: Mapping[str, str],
-    links: Sequence[pages.Link],
+    links: Sequence[Link],
     site: Site,
-) -> dict[str, str | bytes]:
-    """The page of a run, and its plots.
+) -> Page:
+    """The report of a run.
 
     Args:
         comparison: comparison of the run's models.
         cards: sections of items that are shown.
         curves: curves of the training, with a `step` column.
-        foils: the part about foils of own captions.
-        diagnosis: diagnosis of the fine-tuned model.
+        diagnosis: the part about foils of own captions.
+        measured: lines on the measured roles.
         settings: settings of the training.
         facts: about the run, label to text.
         links: related pages.
-        site: places of the pages, and the command of the run.
+        site: the command of the run.
     """
     rows, labels, named = comparison.rows, comparison.labels, comparison.benchmarks
-    heads = [f"vs {role}" for role in labels if role != FINE_TUNED]
-    coco, deviating = comparison.dataset == "coco", comparison.deviating
-    sections: list[pages.Section] = [
-        pages.Cards([_key_card(row) for row in _key_rows(rows)], small=True),
-        tables.headline_table(comparison, [tables.DETECTABLE]),
-        tables.aggregates_table(aggregate_rows(comparison), [*labels.values()]),
-        *foils,
-        *diagnosis_sections(diagnosis, "Diagnosis", site.command, {}),
+    heads = [f"{labels[FINE_TUNED]} - {role}" for role in labels if role != FINE_TUNED]
+    published = published_results(
+        rows, coco=comparison.dataset == "coco", deviating=comparison.deviating
+    )
+    tests = "skipped", "chance", "gained", "lost", "p", "Holm", tables.DETECTABLE
+    known = {"", *(row.benchmark for row in rows), *comparison.models}
+    tally = Counter(row.difference.significance for row in rows)
+    counts = (
+        f"Of all {len(rows)} metrics, {tally['above']} are above the base, {tally['below']} below "
+        f"it, and {tally['level']} show no significant difference."
+    )
+    sections: list[Section] = [
+        tables.headline_table(comparison, HEADLINES),
+        tables.aggregates_table(comparison),
+        *diagnosis,
         *plots.subtasks(rows, labels),
         tables.metrics_table(
-            *(rows, labels, heads, _COLUMNS),
-            title="All metrics, with tests",
-            note=_TESTS,
-            folded=True,
+            rows, labels, heads, tests, title="All metrics, with tests", note=_TESTS, folded=True
         ),
         tables.metrics_table(
             *(comparison.slices, labels, heads, ["Holm"]),
@@ -97,65 +109,102 @@ def files(
             folded=True,
         ),
         *cards,
-        *tables.published_tables(published_results(rows, coco=coco, deviating=deviating), labels),
+        *tables.published_tables(published, labels),
         *plots.curves(curves),
-        *_data_sections(comparison),
+        List(
+            [*measured, *(f"{line}." for line in comparison.left_out)],
+            title=LEFT_OUT,
+            note=_SKIPPED,
+        ),
+        tables.overlaps_table(comparison.overlaps, named),
+        Text(
+            code=yaml.safe_dump(dict(settings), sort_keys=False),
+            title="Recipe",
+            note="The settings of the training, from the checkpoint.",
+            folded=True,
+        ),
+        List(
+            [text.format(named.get(name)) for name, text in _READING.items() if name in known],
+            title="How to read this",
+        ),
     ]
-    if settings:
-        code = yaml.safe_dump(dict(settings), sort_keys=False)
-        note = "The settings of the training, from the checkpoint."
-        sections.append(pages.Text(title="Recipe", note=note, code=code, folded=True))
-    known = {"", *(row.benchmark for row in rows), *comparison.models}
-    tally = Counter(row.difference.significance for row in rows)
-    counts = (
-        f"Of all {len(rows)} metrics, {tally['above']} are above the base, {tally['below']} below "
-        f"it, and {tally['level']} show no significant difference."
-    )
-    reading = [each.format(named.get(name)) for name, each in _READING.items() if name in known]
-    page = pages.Page(
+    return Page(
         f"{labels[FINE_TUNED]} on {comparison.dataset}",
         "Compositional fine-tuning of CLIP-like models",
-        [*sections, pages.List(reading, title="How to read this")],
+        sections,
         [f"{summary_sentence(rows)}.", *comparison.conclusions, counts],
         facts,
         links,
         site.run("NAME"),
     )
-    return page.files(PAGE)
 
 
-def _key_rows(rows: Sequence[Row]) -> list[Row]:
-    """Rows of the main metrics for the top of the report, at most four."""
-    found = {row.key: row for row in rows}
-    keys = [found[key] for key in (*MAIN_METRICS, TEXT_ONLY) if key in found]
-    return (keys + [row for row in rows if row.metric == "i2t_r1"])[:4]
+def suite_page(
+    suite: Comparison, title: str, facts: Mapping[str, str], cards: Sequence[Cards] = ()
+) -> Page:
+    """The page of several models' scores, and its plot.
 
-
-def _key_card(row: Row) -> pages.Card:
-    """A main metric as a large number, with its differences from the other models."""
-    lines = [
-        (f"{one.against} {row.values[one.against].value:.1f}", tables.difference_cell(one))
-        for one in row.differences
+    Args:
+        suite: the scored models.
+        title: title of the page.
+        facts: about the run.
+        cards: sections of items on which models differ from the first one.
+    """
+    first, *others = suite.models
+    labels = {name: name for name in suite.models}
+    further = ["chance", tables.DETECTABLE] if others else ["chance"]
+    models = [(name, model.weights, model.fingerprint[:16]) for name, model in suite.models.items()]
+    sections: list[Section] = [
+        tables.metrics_table(
+            suite.headlines, labels, (), further, title=HEADLINES, note=tables.PER_CENT
+        ),
+        tables.aggregates_table(suite),
+        *plots.scatter(
+            _role_means(suite),
+            FRONTIER,
+            title="Composition against what it may cost",
+            note="Means of the headline metrics of each kind. The square is the baseline.",
+        ),
+        tables.metrics_table(
+            suite.headlines if others else (),
+            {},
+            others,
+            title=f"Differences from {first}",
+            note=_DIFFERENCES,
+        ),
+        tables.metrics_table(suite.rows, labels, (), ["skipped"], title="All metrics", folded=True),
+        *tables.published_tables(reference_rows(suite), labels),
+        *cards,
+        Table(("model", "weights", "fingerprint"), models, ["weights"], title="Models"),
+        List([f"{one}." for one in suite.left_out], title=LEFT_OUT, note=_SKIPPED),
     ]
-    figure = pages.Side(text=f"{row.estimate.value:.1f}", kind="figure")
-    return pages.Card([row.label], [figure], pages.Table(("against", "points"), lines))
+    count = f"{len(suite.models)} models, the first is the baseline" if others else "one model"
+    return Page(title, f"Benchmarks: {count}", sections, facts=facts)
 
 
-def _data_sections(comparison: Comparison) -> Iterator[pages.Section]:
-    """What the metrics rest on: benchmark items, and their overlap with the training rows."""
-    labels, audits = comparison.benchmarks, comparison.audits
-    names = [f"{labels[each.benchmark]} {each.subtask.replace('_', ' ')}" for each in audits]
-    yield pages.Table(
-        ("subtask", "items", "skipped", "why", "degenerate", "texts", "truncated"),
-        [
-            (
-                *(name, each.items, each.skipped, ", ".join(each.reasons).replace("_", " ")),
-                *(each.degenerate, each.texts, each.truncated),
-            )
-            for name, each in zip(names, audits, strict=True)
-        ],
-        title="Benchmark items",
-        note=_AUDITS,
+def _role_means(suite: Comparison) -> pd.DataFrame:
+    """Means of the headline metrics: a row per model, a column per role that all have."""
+    values = [
+        (name, ROLE_LABELS[BENCHMARKS[row.benchmark].role], estimate.value)
+        for row in suite.headlines
+        for name, estimate in row.values.items()
+    ]
+    means = pd.DataFrame(values, columns=["model", "role", "value"]).pivot_table(
+        "value", "model", "role", sort=False
     )
-    yield pages.List([f"{line}." for line in comparison.left_out])
-    yield tables.overlaps_table(comparison.overlaps, labels)
+    return means.reindex(columns=[*ROLE_LABELS.values()]).dropna(axis="columns")
+
+
+def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:
+    """Print which benchmarks are present, with their numbers of items, and which are missing."""
+    columns = ("name", "benchmark", "subtasks", "items", "images", "missing images", "state")
+    rows: list[list[CellLike]] = []
+    lines = []
+    for one in benchmarks:
+        counts = (one.subtasks, one.items, one.images, one.missing_images)
+        shown = counts if one.items else [""] * len(counts)
+        rows.append([one.benchmark.name, one.benchmark.label, *shown, one.state])
+        if one.lines:
+            place = f" in {one.folder}" if one.folder else ""
+            lines += [f"{one.benchmark.name}{place}:", *(f"  {line}" for line in one.lines)]
+    tables.show(Page("", "", [Table(columns, rows, ["benchmark", "state"]), List(lines)]))

@@ -97,4 +97,4 @@ def _figures(database: Study) -> Iterator[Plot]:
     for title, plot in _PLOTS.items():
         first = plot is visualization.plot_optimization_history
         html = plot(database).to_html(full_html=False, include_plotlyjs=first)
-        yield Plot(html, title, title=CONFIRMATION)
+        yield Plot(title, html=html, title=title)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import rich.table
 from rich.console import Console
@@ -15,7 +14,7 @@ from compo_pipeline.core.console import terminal
 from compo_pipeline.evaluation.comparison import FINE_TUNED, Difference, Estimate, Row
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.published import AggregateRow, PublishedResults
+from compo_pipeline.evaluation.published import PublishedResults, aggregate_rows
 from compo_pipeline.pages.pages import (
     Cell,
     CellLike,
@@ -28,9 +27,6 @@ from compo_pipeline.pages.pages import (
     p_value,
 )
 
-Column: TypeAlias = Callable[[Row], CellLike]
-"""A cell for each metric."""
-
 _STYLES = {"good": "green", "bad": "red", "above": "green", "below": "red", "level": "dim"}
 PER_CENT = (
     "Per cent, with 95% intervals. Green is above the first model and red below it, where the "
@@ -41,7 +37,8 @@ _DETECTABLE_NOTE = (
     " Detectable: the true difference from the first model that a test at 5% finds with a power of "
     "80%."
 )
-_COLUMNS: dict[str, Column] = {
+# A cell for each metric.
+_COLUMNS: dict[str, Callable[[Row], CellLike]] = {
     "skipped": lambda row: row.skipped,
     "chance": lambda row: row.chance,
     "gained": lambda row: row.difference.gained,
@@ -70,7 +67,6 @@ def metrics_table(
     labels: Mapping[str, str],
     differences: Sequence[str] = (),
     further: Sequence[str] = (),
-    own: Mapping[str, Column] = MappingProxyType({}),
     **section: Any,
 ) -> Table:
     """A table of metrics: values of each model with intervals, coloured by their significance.
@@ -80,10 +76,8 @@ def metrics_table(
         labels: labels of the models, by their keys in the rows.
         differences: heads of the rows' first differences, which stand behind the values.
         further: columns behind these: skipped, chance, gained, lost, p, Holm, detectable.
-        own: columns behind these, by their heads.
         section: title and note of the section, and whether it is folded.
     """
-    columns = {**{name: _COLUMNS[name] for name in further}, **own}
     lines = []
     for row in rows:
         kinds = {each.model: each.significance for each in reversed(row.differences)}
@@ -93,32 +87,28 @@ def metrics_table(
         ]
         values += map(difference_cell, row.differences[: len(differences)])
         label = f"{row.slice} {row.label}".strip()
-        lines.append([label, row.items, *values, *(cell(row) for cell in columns.values())])
+        lines.append([label, row.items, *values, *(_COLUMNS[name](row) for name in further)])
     if DETECTABLE in further:
         section["note"] = section.get("note", "") + _DETECTABLE_NOTE
-    return Table(["metric", "n", *labels.values(), *differences, *columns], lines, **section)
+    return Table(["metric", "n", *labels.values(), *differences, *further], lines, **section)
 
 
-def headline_table(comparison: Comparison, further: Sequence[str] = ()) -> Table:
-    """The headline metrics of a run's models, with the differences of the fine-tuned one.
-
-    Args:
-        comparison: comparison of a run's models.
-        further: columns behind the differences.
-    """
+def headline_table(comparison: Comparison, title: str) -> Table:
+    """The headline metrics of a run's models, with the differences of the fine-tuned one."""
     labels = comparison.labels
     heads = [f"{labels[FINE_TUNED]} - {role}" for role in labels if role != FINE_TUNED]
-    rows, title = comparison.headlines, "Summary"
-    return metrics_table(rows, labels, heads, further, title=title, note=PER_CENT)
+    rows = comparison.headlines
+    return metrics_table(rows, labels, heads, [DETECTABLE], title=title, note=PER_CENT)
 
 
-def aggregates_table(rows: Sequence[AggregateRow], names: Sequence[str]) -> Table:
+def aggregates_table(comparison: Comparison) -> Table:
     """Means over benchmarks that papers report."""
+    labels = comparison.labels.values()
     lines = [
-        [Cell(row.label, "words", row.remark), *(row.values or [None] * len(names)), row.source]
-        for row in rows
+        [Cell(row.label, "words", row.remark), *(row.values or [None] * len(labels)), row.source]
+        for row in aggregate_rows(comparison)
     ]
-    columns = ["average", *names, "in the paper"]
+    columns = ["average", *labels, "in the paper"]
     return Table(columns, lines, ["in the paper"], title="The papers' averages")
 
 
@@ -188,37 +178,25 @@ def _rich_table(section: Table, *, wide: bool) -> rich.table.Table:
     return table
 
 
-def show(page: Page, *titles: str) -> None:
+def show(page: Page, *titles: str, console: Console | None = None) -> None:
     """Print tables, lists and lines to copy of a page, and its summary, on the terminal.
 
     Args:
         page: the page.
         titles: titles of the sections to show. Empty shows all that are not folded.
+        console: where to print, in place of the standard output.
     """
-    console = terminal()
+    console = terminal(console)
+    lines: list[str] = []
     for section in page.sections:
         if section.folded or not section.shown or (titles and section.title not in titles):
             continue
         if isinstance(section, Table):
             print_table(section, console)
-        lines = section.items if isinstance(section, List) else ()
-        for line in (section.text, section.code) if isinstance(section, Text) else lines:
-            # Unwrapped, so that commands can be copied.
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for line in (page.title, *page.summary):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def show_comparison(
-    comparison: Comparison, last: Sequence[str] = (), console: Console | None = None
-) -> None:
-    """Print the headline metrics of all models, omissions, conclusions and last lines."""
-    console = terminal(console)
-    console.print()
-    print_table(headline_table(comparison), console)
-    none = ["No item could be scored, so there is nothing to compare."]
-    for line in (*comparison.left_out, *(comparison.conclusions or none)):
-        console.print(Words(line))
-    for line in last:
+        elif isinstance(section, List):
+            lines += section.items
+        elif isinstance(section, Text):
+            lines += section.text, section.code
+    for line in (*lines, page.title, *page.summary):
         # Unwrapped, so that commands can be copied.
-        console.print(Words(line), soft_wrap=True)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -13,13 +13,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.resources import files
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image
 
 from compo_pipeline.benchmarks.loading import enabled_folders, load_benchmark
@@ -37,8 +37,8 @@ from compo_pipeline.models.encoding import embed
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.pages import attention_plots
-from compo_pipeline.pages.pages import render, thumbnail
+from compo_pipeline.pages.attention_plots import grids, panel_of
+from compo_pipeline.pages.pages import render
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry import versions
 from compo_pipeline.registry.settings import RegistrationSettings, SigningSettings
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
 _EXAMPLES = 6
-_FIGURE_SIDE = 1400
 _LONGEST = 10_000  # characters of the captions
 
 log = logging.getLogger(__name__)
@@ -89,17 +88,14 @@ class VersionPair:
         context = {"lines": lines, "best": best, "agree": agree, "label": self.label}
         return render("ui/scores.html", context)
 
-    def attention(self, image: Image.Image, phrase: str) -> str:
-        """HTML figure of both models' attention maps for a phrase, and of their difference.
+    def attention(self, image: Image.Image, phrase: str) -> Figure:
+        """Figure of both models' attention maps for a phrase, and of their difference.
 
         Raises:
             NoPatches: the models have no patch features.
         """
-        panel = attention_plots.panel_of(self.base, self.tuned, image, phrase)
-        (grid,) = attention_plots.render([panel], ("base", self.label))
-        source, width, height = thumbnail(grid, _FIGURE_SIDE)
-        size = {"source": source, "width": width, "height": height}
-        return render("ui/attention.html", {**size, "phrase": phrase, "label": self.label})
+        (figure,) = grids([panel_of(self.base, self.tuned, image, phrase)], ("base", self.label))
+        return figure
 
 
 def run(
@@ -156,7 +152,7 @@ def run(
                 server_port=port,
                 # System fonts: those of the other themes are loaded from Google.
                 theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-                css=files(__package__).joinpath("templates/ui/page.css").read_text("utf-8"),
+                css_paths=Path(__file__).parent / "templates" / "ui" / "page.css",
                 quiet=True,
                 show_error=True,
                 ssr_mode=False,
@@ -199,23 +195,20 @@ def draw_examples(settings: BenchmarksSettings, seed: int = 0) -> Iterator[list[
 
     The last caption is wrong. Benchmarks and images that cannot be read give none.
     """
-    subtasks, draw = [], rng("examples", seed)
+    draw, subtasks = rng("examples", seed), []
     for place in enabled_folders(settings):
         try:
             loaded = load_benchmark(place, settings)
+            subtasks += [task for task in loaded if "image_to_text" in task.protocols]
         except SettingsError as error:
             log.info("No examples of %s: %s", place.benchmark.label, error.message)
-        else:
-            subtasks += [task for task in loaded if "image_to_text" in task.protocols]
-    draw.shuffle(subtasks)
-    for task in subtasks:
+    for task in draw.sample(subtasks, len(subtasks)):
         # The page opens files: no crops, nothing in an archive.
         items = [item for item in task.items if is_file_name(item.image)]
-        for item in draw.sample(items, min(3, len(items))):
+        for item in draw.sample(items, min(1, len(items))):
             with suppress(ImageError):
                 load(*task.image_locations(item)[0])
                 yield [str(task.path(item)), "\n".join((*item.positives, *item.negatives))]
-                break
 
 
 def build(pair: VersionPair, examples: Sequence[list[str]]) -> gr.Blocks:
@@ -240,20 +233,20 @@ def build(pair: VersionPair, examples: Sequence[list[str]]) -> gr.Blocks:
         return pair.scores(_image(file), captions_of(text))
 
     @shown_errors()
-    def attend(file: str | None, text: str) -> str:
+    def attend(file: str | None, text: str) -> Figure:
         return pair.attention(_image(file), captions_of(text)[0])
 
     first = [*examples[0], score(*examples[0])] if examples else [None, "", ""]
-    page = gr.Blocks(title=f"{pair.name}: {pair.origin}", analytics_enabled=False)
-    with page:
-        gr.HTML(render("ui/heading.html", {"pair": pair}), padding=False, elem_id="heading")
+    # Uploads and texts alone: no interface for programs.
+    private: dict[str, Any] = {"api_visibility": "private"}
+    with gr.Blocks(title=f"{pair.name}: {pair.origin}", analytics_enabled=False) as page:
+        gr.Markdown(f"# {pair.name}\n{pair.label} · {pair.origin}", elem_id="heading")
         with gr.Row():
             with gr.Column(scale=2):
                 image: Any = gr.Image(
                     first[0],
                     label="image",
                     type="filepath",
-                    image_mode=None,
                     height=320,
                     sources=["upload", "clipboard"],
                     buttons=[],
@@ -266,7 +259,6 @@ def build(pair: VersionPair, examples: Sequence[list[str]]) -> gr.Blocks:
                     first[1],
                     label="captions, one a line",
                     lines=4,
-                    max_lines=12,
                     max_length=_LONGEST,
                     elem_id="captions",
                 )
@@ -286,16 +278,16 @@ def build(pair: VersionPair, examples: Sequence[list[str]]) -> gr.Blocks:
             submit_btn="Show",
             elem_id="phrase",
         )
-        maps = gr.HTML(padding=False, elem_id="maps")
-        # One at a time: models and matplotlib are shared.
-        once: dict[str, Any] = {"concurrency_id": "models", "concurrency_limit": 1}
-        private: dict[str, Any] = {"api_visibility": "private"}
+        maps = gr.Plot(
+            label="attention of the phrase to each patch, times uniform; difference: green is more",
+            elem_id="maps",
+        )
         running = [
-            compare.click(score, [image, captions], scores, **private, **once),
-            phrase.submit(attend, [image, phrase], maps, **private, **once),
+            compare.click(score, [image, captions], scores, **private),
+            phrase.submit(attend, [image, phrase], maps, **private),
         ]
         # Results of another image are cleared, and those still being computed are cancelled.
-        clear = "() => ['', '']"
+        clear = "() => ['', null]"
         image.change(None, None, [scores, maps], js=clear, cancels=running, **private)
     return page
 

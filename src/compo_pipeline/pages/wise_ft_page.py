@@ -125,6 +125,5 @@ def trade_off(frame: pd.DataFrame) -> list[Plot]:
     note = "Each point is a ratio, the square the base; each axis is the mean of its sets."
     for role in means.columns:
         note += f" {ROLE_LABELS[role]}: {_role_means(frame, role).sets.iloc[0]}."
-    return scatter(
-        means.rename(columns=ROLE_LABELS), "trade_off.png", "The trade-off", note, joined=True
-    )
+    shown = means.rename(columns=ROLE_LABELS)
+    return scatter(shown, "trade_off.png", title="The trade-off", note=note)

@@ -11,13 +11,10 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.core.files import write_files
-from compo_pipeline.core.records import Foil, Score
+from compo_pipeline.core.records import Foil
 from compo_pipeline.data.catalog import ReceivedJsonDataset
-from compo_pipeline.evaluation.comparison import compare, run_pairs
-from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.generation.foils.review import draw, noise_by_kind, read
-from compo_pipeline.pages.foils_page import PAGE, review_page, sections
-from compo_pipeline.pages.pages import Page
+from compo_pipeline.pages.foils_page import PAGE, review_page
 
 REPORT = {"builder": 1, "fingerprint": "f00d", "language": "compo_en 1.0"}
 HOSTILE = "</script><script>document.title='taken'</script>"
@@ -40,36 +37,6 @@ def drawn(tmp_path: Path) -> list[Foil]:
 
 def test_the_page(approved: Callable[[str, str], None], drawn: list[Foil], tmp_path: Path) -> None:
     approved("foils_review", str(review_page(drawn, REPORT, tmp_path).files(PAGE)[PAGE]))
-
-
-def test_the_part_of_the_report(drawn: list[Foil]) -> None:
-    """Scored kinds with what texts alone tell and a person said; the others with their reason."""
-    models = {"base": "base", "fine_tuned": "clic"}
-    place = "foils", "half_truth", "accuracy"
-    scores = [
-        Score(model, *place, f"{k}", f"{k}.png", (0.2, 0.1), k < right, None)
-        for model, right in (("base", 2), ("clic", 4))
-        for k in range(5)
-    ]
-    rows = compare([scores], models, run_pairs(models), {})
-    named = {role: ComparedModel(name, name) for role, name in models.items()}
-    limits = {"text_accuracy": 0.57, "text_accuracy_limit": 0.6}
-    kinds = {
-        "half_truth": {"state": "used", "items": 5, **limits},
-        "swapped_objects": {"state": "guessable", "items": 200, **limits},
-        "replaced_object": {"state": "few", "items": 12, **dict.fromkeys(limits)},
-    }
-    verdicts = {one.item: "accept" if k else "reject" for k, one in enumerate(drawn)}
-    review = {"builder": 1, "fingerprint": "f00d", "split": "test", "verdicts": verdicts}
-    noise = noise_by_kind(drawn, read(review, REPORT, drawn))
-    report = {"splits": {"test": {"kinds": kinds}}}
-    page = Page("", "", sections(Comparison(named, tuple(rows)), report, "test", noise))
-    shown = str(page.files("a.md")["a.md"])
-    (row,) = [line for line in shown.splitlines() if line.startswith("| ") and "half" in line]
-    assert [float(cell.split()[0]) for cell in row.split("|")[2:5]] == [5, 40, 80]
-    assert "57.0" in row and "at most 60.0" in row and "20.0" in row and "of 5" in row
-    assert "swapped objects: 200 items" in shown and "57%, at most 60%" in shown
-    assert "replaced object: 12 items" in shown and "1 are false" in shown
 
 
 def test_verdicts_are_given_by_mouse_and_keyboard_and_saved(

@@ -22,7 +22,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pages.item_cards import change_cards
-from compo_pipeline.pages.suite_page import HEADLINES, LEFT_OUT, MARKDOWN, PAGE, suite_page
+from compo_pipeline.pages.report import HEADLINES, LEFT_OUT, MARKDOWN, SUITE, suite_page
 from compo_pipeline.pages.tables import show
 from compo_pipeline.registry.runs import log_figures
 from compo_pipeline.registry.settings import RegistrationSettings
@@ -95,6 +95,6 @@ def write_report(
     cards = [*change_cards(items, changes, suite, count)]
     page = suite_page(suite, f"Models of the list {models}", facts, cards)
     show(page, HEADLINES, LEFT_OUT)
-    files = page.files(PAGE, MARKDOWN)
+    files = page.files(SUITE, MARKDOWN)
     log_figures(f"benchmark-{models}", {"models": models}, by_model(suite.rows), files)
     return changes, files

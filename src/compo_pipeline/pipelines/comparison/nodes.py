@@ -16,7 +16,7 @@ from compo_pipeline.core.records import Caption
 from compo_pipeline.evaluation.comparison import by_model, headline_figures
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
-from compo_pipeline.pages.suite_page import HEADLINES, LEFT_OUT, MARKDOWN, PAGE, suite_page
+from compo_pipeline.pages.report import HEADLINES, LEFT_OUT, MARKDOWN, SUITE, suite_page
 from compo_pipeline.pages.tables import show
 from compo_pipeline.registry.runs import log_figures
 from compo_pipeline.tuning import cells
@@ -62,6 +62,6 @@ def compare_cells(
     }
     page = suite_page(suite, f"Comparison of the set {set_name}", facts)
     show(page, HEADLINES, LEFT_OUT)
-    files, tags = page.files(PAGE, MARKDOWN), {"dataset": dataset, "set": set_name}
+    files, tags = page.files(SUITE, MARKDOWN), {"dataset": dataset, "set": set_name}
     log_figures(f"comparison-{dataset}-{set_name}", tags, by_model(suite.rows), files)
     return suite, headline_figures(suite.rows), files

@@ -37,10 +37,11 @@ from compo_pipeline.generation.foils.build import shortage
 from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.pages import foils_page, report
+from compo_pipeline.pages import report
+from compo_pipeline.pages.diagnosis_page import diagnosis_sections
 from compo_pipeline.pages.item_cards import change_cards
 from compo_pipeline.pages.pages import Link, links
-from compo_pipeline.pages.tables import show_comparison
+from compo_pipeline.pages.tables import show
 from compo_pipeline.registry import runs as tracking
 
 log = logging.getLogger(__name__)
@@ -92,17 +93,20 @@ def write_report(
     pair = comparison.models[BASE].name, comparison.models[FINE_TUNED].name
     changes = item_changes(scores, items, pair)
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
-    files = report.files(
+    kinds = foils_report["splits"].get(split, {}).get("kinds", {})
+    why = "" if split is None else shortage(foils_report, split, foil_settings)
+    page = report.run_page(
         comparison,
         change_cards(items, changes, comparison, evaluation.gallery),
         training_curves,
-        foils_page.sections(comparison, foils_report, split, noise),
-        diagnosis,
+        diagnosis_sections(diagnosis, "Foils of own captions", site.command, {}, kinds, noise),
+        coverage_lines(rows, why),
         {key: trained[key] for key in ("objective", "training") if key in trained},
         _facts(comparison, run, site, benchmarks.root),
         _links(site, foils=any(row.benchmark == FOILS for row in rows)),
         site,
     )
+    files = page.files(report.PAGE)
     with tracking.adopt(run["run_id"]) as record:
         record.metrics(run_metrics(rows, FINE_TUNED))
         if CONTROL in comparison.models:
@@ -115,8 +119,7 @@ def write_report(
         scored = hash_of([(each.items, each.images) for each in comparison.scored])
         record.dataset("benchmarks", scored, benchmarks.root, "evaluation")
         record.page(files, "report")
-    why = "" if split is None else shortage(foils_report, split, foil_settings)
-    show_comparison(comparison, coverage_lines(rows, why))
+    show(page, report.HEADLINES, report.LEFT_OUT)
     return files, headline_figures(rows)
 
 
