@@ -473,8 +473,7 @@ def version_files(
     import mlflow
 
     from compo_pipeline.evaluation.settings import EvaluationSettings
-    from compo_pipeline.models.export import export
-    from compo_pipeline.models.loading import LoadedModel
+    from compo_pipeline.models.loading import LoadedModel, export
     from compo_pipeline.models.weights import read_record
     from compo_pipeline.registry import registration, verification
     from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence

@@ -16,8 +16,7 @@ from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.hashing import file_hash
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import weights
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.loading import LoadedModel, export, load
 from compo_pipeline.models.weights import read_record
 
 TEXTS = ["A red cube isn't left of two spheres.", "word " * 100]

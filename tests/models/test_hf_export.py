@@ -14,10 +14,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.models.export import export
 from compo_pipeline.models.hf_export import to_hugging_face
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer
-from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.loading import LoadedModel, export, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE, PROBES
 from compo_scenes import scenes_base

@@ -130,7 +130,7 @@ def test_a_model_that_was_written_otherwise_is_refused(
 @pytest.mark.parametrize(
     ("source", "options", "told"),
     [
-        ("Tiny-61", {"weights": "a.pt"}, "SOURCE: 'Tiny-61' is no folder .*did you mean 'Tiny-16'"),
+        ("Tiny-61", {"weights": "a.pt"}, "SOURCE: 'Tiny-61' is unknown; did you mean 'Tiny-16'"),
         ("Tiny-16", {}, "--weights: expected a file or a tag of Tiny-16, .* got none"),
         ("Tiny-16", {"weights": "x"}, "--weights: 'x' is no tag of Tiny-16 and no file"),
         ("Tiny-16", {"seed": 1, "mixed_with": "openai"}, "--mixed-with: expected --layout .*clove"),
@@ -161,11 +161,11 @@ def test_a_repository_of_transformers_is_imported(
     described = tmp_path / "described"
     shutil.copytree(whole, described, ignore=shutil.ignore_patterns("*.safetensors"))
 
-    def cached(repository: str, patterns: list[str]) -> Path:
-        return whole if "model.safetensors" in patterns else described
+    def cached(repository: str, allow_patterns: list[str], **given: object) -> str:
+        return str(whole if "model.safetensors" in allow_patterns else described)
 
-    monkeypatch.setattr("compo_pipeline.models.hub.cached_folder", cached)
-    with pytest.raises(SettingsError, match=r"no open_clip_config\.json .*import-model"):
+    monkeypatch.setattr("huggingface_hub.snapshot_download", cached)
+    with pytest.raises(SettingsError, match=r"has no weights that are fetched.*import-model"):
         load(ModelSettings("hf-hub:someone/model"))
     import_model(ImportRequest("hf-hub:someone/model"), tmp_path / "new")
     found, expected = (load(each).model.state_dict() for each in (tmp_path / "new", tiny_clip))

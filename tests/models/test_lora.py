@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import load
+from compo_pipeline.models.loading import export, load
 from compo_pipeline.models.lora import attach, merge
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.optimisation import adapter_names

@@ -12,8 +12,7 @@ import torch
 from compo_pipeline.core.hashing import file_hash
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import onnx_export
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.loading import LoadedModel, export, load
 from compo_pipeline.models.onnx_export import session, to_onnx
 from compo_pipeline.models.settings import ModelSettings
 from compo_scenes import scenes_base

@@ -6,8 +6,7 @@ import open_clip
 import pytest
 import torch
 
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import give_bias, load
+from compo_pipeline.models.loading import export, give_bias, load
 
 
 def test_a_softmax_trained_model_gets_the_bias_and_keeps_its_scale(tiny_clip: Path) -> None:

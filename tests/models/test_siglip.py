@@ -12,8 +12,7 @@ from PIL import Image
 
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images, encode_texts
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.loading import LoadedModel, export, load
 
 TEXTS = ["A red cube, left of the sphere!", "blue", "the dog"]
 

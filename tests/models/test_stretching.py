@@ -14,8 +14,7 @@ from safetensors.torch import save_file
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import encode_texts
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.loading import LoadedModel, export, load
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import find_source
 from compo_pipeline.models.weights import stretch

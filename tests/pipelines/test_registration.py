@@ -20,8 +20,7 @@ from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.generation.recaption.settings import RecaptionSettings
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import load
+from compo_pipeline.models.loading import export, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.pipelines.registration.pipeline import create_pipeline

@@ -21,8 +21,7 @@ from compo_pipeline.core.hashing import file_hash
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import load
+from compo_pipeline.models.loading import export, load
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import registration, versions
 from compo_pipeline.registry import runs as tracking

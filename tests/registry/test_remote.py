@@ -21,8 +21,7 @@ from compo_pipeline.core.records import ScoredItem
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison, ScoresFingerprint
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import load
+from compo_pipeline.models.loading import export, load
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.evidence import Evidence, write_evidence
 from compo_pipeline.registry.gate import fingerprint

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy._core.multiarray import scalar
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import check_weights_archive, shown
-from compo_pipeline.models import hf_import, weights
+from compo_pipeline.models import hf_import
 from compo_pipeline.models.settings import PublishedLayout
 
 
@@ -33,7 +35,7 @@ class Layout:
 
     Attributes:
         source: address at which the authors publish the checkpoint.
-        quick_gelu: the activation that it was trained with.
+        quick_gelu: the activation that it was trained with, None if unknown.
         context_length: token ids of a text; positions beyond are cut off. None is the
             architecture's.
         base: tag of the weights that it is mixed with; None for no mixture.
@@ -41,7 +43,7 @@ class Layout:
     """
 
     source: str
-    quick_gelu: bool = True
+    quick_gelu: bool | None = True
     context_length: int | None = None
     base: str | None = None
     share: float = 1.0
@@ -69,6 +71,8 @@ LAYOUTS: dict[PublishedLayout, Layout] = {
 }
 """Published checkpoints by `--layout` of `compo-pipeline import-model`. CS-CLIP's and CLIC's need
 none: they are open_clip folders (`hf-hub:`)."""
+UNKNOWN = Layout("", quick_gelu=None)
+"""Layout of a file of which nothing is known."""
 
 # What a pickled checkpoint may hold beside tensors and plain values: settings and figures of its
 # training, which are not used.
@@ -93,7 +97,8 @@ def read(path: Path) -> dict[str, Tensor]:
         path: a safetensors file, a pickled checkpoint, or a folder with a folder for each tower.
 
     Raises:
-        SettingsError: it cannot be read, or holds something else.
+        SettingsError: it cannot be read, holds something else, or LoRA's factors do not fit the
+            weights.
     """
     if path.is_dir():
         return {
@@ -101,8 +106,19 @@ def read(path: Path) -> dict[str, Tensor]:
             for part in hf_import.tower_weights_files(path)
             for name, each in read(part).items()
         }
-    state = weights.read(path) if path.suffix == ".safetensors" else _read_pickle(path)
-    return to_open_clip_names(state, path)
+    state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
+    plain = {_WRAPPERS.sub("", name): tensor for name, tensor in state.items()}
+    if any("vision_model." in name or "text_model." in name for name in plain):
+        return hf_import.to_open_clip_names(plain)
+    return _merge_lora(plain, path)
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file."""
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise SettingsError(f"{path} is not a readable safetensors file: {error}") from None
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
@@ -146,22 +162,6 @@ def _disallowed(path: Path) -> str:
         return ""
     classes = sorted(set(found) - set(_ALLOWED))
     return f"it holds {', '.join(classes[:5])}" if classes else ""
-
-
-def to_open_clip_names(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Rename a checkpoint's tensors to open_clip's names, without wrappers, with LoRA merged.
-
-    Args:
-        state: tensors as a file holds them.
-        path: path of the file, for errors.
-
-    Raises:
-        SettingsError: LoRA's factors do not fit the weights.
-    """
-    plain = {_WRAPPERS.sub("", name): tensor for name, tensor in state.items()}
-    if any("vision_model." in name or "text_model." in name for name in plain):
-        return hf_import.to_open_clip_names(plain)
-    return _merge_lora(plain, path)
 
 
 def _merge_lora(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:

@@ -29,7 +29,7 @@ from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts, pool_type, text_tower
 from compo_pipeline.models.hf_import import open_clip_name
 from compo_pipeline.models.hf_preprocessing import image_processor, tokenizer
-from compo_pipeline.models.hub import first_line
+from compo_pipeline.models.hub import reason
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES, RECORD_FILE, read_record
 
@@ -67,8 +67,8 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
         model = convert(loaded)
     # Whatever a tower has that transformers' models do not is a missing attribute or weight here.
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise _unsupported("towers", f"transformers has no such model ({reason})") from error
+        told = f"transformers has no such model ({reason(error)})"
+        raise _unsupported("towers", told) from error
     kinds = {CLIPConfig: CLIPProcessor, SiglipConfig: SiglipProcessor}
     processor: Any = kinds.get(type(model.config), DualProcessor)(
         image_processor=image_processor(dict(loaded.config["preprocess_cfg"])),

@@ -6,7 +6,7 @@ where a network drops the packets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import huggingface_hub
@@ -15,20 +15,30 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 _TIMEOUT = 10.0  # seconds
 
 
-def cached_folder(repository: str, files: Sequence[str]) -> Path | None:
-    """Folder of a Hugging Face repository in the local cache, or None if it was never fetched.
+def folder(
+    repository: str, files: Sequence[str], complete: Callable[[Path], object] = Path.is_dir
+) -> Path:
+    """Local folder with files of a repository, downloaded if the cache does not have them.
 
     Args:
         repository: `owner/model`.
         files: patterns of the wanted files.
+        complete: whether a cached folder has all files that are needed.
+
+    Raises:
+        Exception: it cannot be downloaded, of one of several kinds.
     """
+    patterns = list(files)
     try:
-        folder = huggingface_hub.snapshot_download(
-            repository, allow_patterns=list(files), local_files_only=True
+        found = huggingface_hub.snapshot_download(
+            repository, allow_patterns=patterns, local_files_only=True
         )
+        if complete(Path(found)):
+            return Path(found)
     except LocalEntryNotFoundError:
-        return None
-    return Path(folder)
+        pass
+    check_repository(repository)
+    return Path(huggingface_hub.snapshot_download(repository, allow_patterns=patterns))
 
 
 def cached_file(repository: str, files: Sequence[str]) -> Path | None:
@@ -52,18 +62,6 @@ def check_repository(repository: str) -> None:
     huggingface_hub.HfApi().model_info(repository, timeout=_TIMEOUT)
 
 
-def download(repository: str, files: Sequence[str]) -> Path:
-    """Download the files of a hub repository that match patterns.
-
-    Returns their local folder.
-
-    Raises:
-        Exception: it does not, of one of several kinds.
-    """
-    check_repository(repository)
-    return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(files)))
-
-
-def first_line(error: Exception) -> str:
-    """First line of an error's message, without the advice that may follow."""
-    return (str(error).strip().splitlines() or ["no message"])[0]
+def reason(error: Exception) -> str:
+    """Kind of an error, and the first line of its message, without the advice that may follow."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"

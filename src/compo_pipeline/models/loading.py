@@ -1,4 +1,4 @@
-"""Loading contrastive vision-language models: the shipped base, open_clip's, one's own."""
+"""Loading models: the shipped base, open_clip's, one's own; and their export as folders."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from open_clip.model import CLIP, CustomTextCLIP
@@ -16,17 +17,23 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL.Image import Image
 from torch import nn
 
-from compo_pipeline.core.files import DamagedFileError
-from compo_pipeline.core.hashing import tensors_hash
+from compo_pipeline.core.files import DamagedFileError, atomic_folder, write_json
+from compo_pipeline.core.hashing import file_hash, tensors_hash
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.models import hub, sources, tokenizing, weights
+from compo_pipeline.models import checkpoints, hub, sources, tokenizing, weights
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import ModelSource
-from compo_pipeline.models.weights import RECORD_FILE, image_fingerprint
+from compo_pipeline.models.weights import (
+    CONFIG_FILE,
+    RECORD_FILE,
+    WEIGHTS_FILE,
+    image_fingerprint,
+    tokenizer_fingerprint,
+)
 
 log = logging.getLogger(__name__)
 
-Read = Callable[[Path], Mapping[str, torch.Tensor]]
+Precision = Literal["fp32", "fp16"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,18 +110,21 @@ def _stretch(loaded: LoadedModel, plan: ModelSource) -> LoadedModel:
     state = dict(loaded.model.state_dict())
     (name,) = state.keys() & weights.POSITIONS
     state[name] = weights.stretch(state[name])
-    # Random weights have no file to be read.
-    file = plan.weights or Path(plan.name)
-    return build(replace(sources.with_longer_context(plan), weights=file), read=lambda _: state)
+    model_cfg = sources.architecture(plan.model_cfg)
+    model_cfg["text_cfg"]["context_length"] = weights.LONG
+    # The fingerprints are of the model and the tokenizer as they were.
+    return build(replace(plan, model_cfg=model_cfg, record={}), state)
 
 
-def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> LoadedModel:
-    """Build a model from its configuration, weights file, tokenizer and preprocessing.
+def build(
+    plan: ModelSource, state: Mapping[str, torch.Tensor] | None = None, seed: int = 0
+) -> LoadedModel:
+    """Build a model from its configuration, weights, tokenizer and preprocessing.
 
     Args:
         plan: the parts.
-        seed: seed of random weights.
-        read: a weights file -> tensors by open_clip's names.
+        state: tensors by open_clip's names. None reads the plan's weights file.
+        seed: seed of random weights, for a plan without a file.
 
     Raises:
         SettingsError: the parts do not fit together.
@@ -122,7 +132,13 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
     """
     model_cfg = sources.architecture(plan.model_cfg)
     tokenize = tokenizing.tokenizer(plan, model_cfg["text_cfg"])
-    model = _load_module(plan, seed, read, model_cfg)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = _build_module(plan.name, model_cfg)
+    if state is None and plan.weights is not None:
+        state = checkpoints.read(plan.weights)
+    if state is not None:
+        weights.load_into(model, state, plan.weights, plan.name)
     size = _square_size(plan.name, model)
     with _configuration_errors(plan.name):
         preprocess_cfg = sources.preprocessing(plan.preprocess_cfg, (size, size))
@@ -150,18 +166,6 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
     )
 
 
-def _load_module(
-    plan: ModelSource, seed: int, read: Read, model_cfg: Mapping[str, Any]
-) -> torch.nn.Module:
-    """open_clip's module of a model, with weights from its file or seeded random ones."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = _build_module(plan.name, model_cfg)
-    if plan.weights is not None:
-        weights.load_into(model, read(plan.weights), plan.weights, plan.name)
-    return model
-
-
 def _build_module(name: str, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
     """open_clip's module for a model configuration, with freshly initialised weights.
 
@@ -185,7 +189,7 @@ def _configuration_errors(name: str) -> Iterator[None]:
     except Exception as error:
         raise SettingsError(
             f"model.name: '{name}' cannot be built as its configuration says "
-            f"({type(error).__name__}: {hub.first_line(error)}); get its files again"
+            f"({hub.reason(error)}); get its files again"
         ) from error
 
 
@@ -243,3 +247,81 @@ def give_bias(loaded: LoadedModel, start: float) -> LoadedModel:
     config = deepcopy(dict(loaded.config))
     config["model_cfg"]["init_logit_bias"] = start
     return replace(loaded, config=config)
+
+
+def export(
+    loaded: LoadedModel,
+    folder: Path,
+    *,
+    precision: Precision = "fp32",
+    metadata: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a model as a folder for open_clip, atomically.
+
+    An existing folder is replaced.
+
+    Arguments and errors are those of `write`.
+    """
+    with atomic_folder(folder) as new:
+        write(loaded, new, precision=precision, metadata=metadata)
+    return folder
+
+
+def write(
+    loaded: LoadedModel,
+    folder: Path,
+    *,
+    precision: Precision = "fp32",
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
+    """Write configuration, weights, tokenizer and record of a model into a folder.
+
+    Args:
+        loaded: the model; its weights may have changed since it was loaded.
+        folder: an empty one.
+        precision: precision of the weights file. open_clip loads either as float32.
+        metadata: further fields of the record (compo.json): method, base fingerprint, commit. The
+            fingerprints are always those of the written model.
+
+    Raises:
+        ValueError: a weight is not finite, or too large for fp16.
+    """
+    state = _weights_in_precision(loaded.model, precision)
+    # The header travels with the file where someone copies the weights alone.
+    header = {"format": "pt", "quick_gelu": str(loaded.quick_gelu).lower(), "name": loaded.name}
+    record = {
+        **(metadata or {}),
+        "precision": precision,
+        "name": loaded.name,
+        "quick_gelu": loaded.quick_gelu,
+        "fingerprint": tensors_hash(state, loaded.config),
+        "image_fingerprint": image_fingerprint(state, loaded.config),
+        "tokenizer_fingerprint": tokenizer_fingerprint(loaded.tokenize),
+        "open_clip": version("open_clip_torch"),
+    }
+    weights.write(state, folder / WEIGHTS_FILE, header)
+    if hasattr(loaded.tokenize, "save_pretrained"):
+        loaded.tokenize.save_pretrained(str(folder))
+    write_json(folder / CONFIG_FILE, loaded.config)
+    record["config_sha256"] = file_hash(folder / CONFIG_FILE)
+    write_json(folder / RECORD_FILE, record)
+
+
+def _weights_in_precision(model: torch.nn.Module, precision: Precision) -> dict[str, torch.Tensor]:
+    """State dict on the CPU in a precision.
+
+    Raises an error if a weight is not finite in it.
+    """
+    kind = {"fp32": torch.float32, "fp16": torch.float16}[precision]
+    state = {}
+    for name, tensor in model.state_dict().items():
+        plain = tensor.detach().cpu()
+        if plain.is_floating_point():
+            plain = plain.to(kind)
+            if not torch.isfinite(plain).all():
+                raise ValueError(
+                    f"the weight {name} is not finite in {precision}; nothing was written"
+                )
+        # A copy: safetensors refuses tensors that share memory.
+        state[name] = plain.clone(memory_format=torch.contiguous_format)
+    return state

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from compo_pipeline.models.weights import CONFIG_FILE, read_record
 
 log = logging.getLogger(__name__)
 
-OPEN_CLIP_WEIGHTS = "open_clip_*.safetensors"
+OPEN_CLIP_WEIGHTS = ("open_clip_*.safetensors",)
 """Weights that are fetched of a repository of open_clip."""
 
 
@@ -54,7 +54,7 @@ class ModelSource:
 
 
 def find_source(settings: ModelSettings) -> ModelSource:
-    """Find a model's configuration and files.
+    """Find a model's configuration and files, by the kind of its name.
 
     Only a configured hub id or tag is downloaded.
 
@@ -62,33 +62,26 @@ def find_source(settings: ModelSettings) -> ModelSource:
         SettingsError: unknown name, missing files, weights that need another activation, or a text
             tower whose positions cannot be stretched.
     """
-    plan = _source_by_name(settings)
-    if settings.context_length is not None:
-        _refuse_unstretchable(plan)
-    return plan
-
-
-def _source_by_name(settings: ModelSettings) -> ModelSource:
-    """Configuration and files of a model, found by the kind of its name."""
     name = settings.name
     if name.startswith(REGISTRY_PREFIX):
         raise SettingsError(
             f"model.name: '{name}' is a registered version, which the pipeline benchmark alone "
             f"reads; elsewhere name the exported folder of its run ({LOCAL_PREFIX}<folder>)"
         )
-    if name in BASES or name.startswith((LOCAL_PREFIX, HUB_PREFIX)):
-        _refuse_second_weights(settings)
     if name in BASES:
-        return folder_source(BASES[name](), name)
-    if name.startswith(LOCAL_PREFIX):
+        plan = folder_source(BASES[name](), name)
+    elif name.startswith(LOCAL_PREFIX):
         folder = Path(name.removeprefix(LOCAL_PREFIX))
-        return folder_source(folder, _folder_name(name, folder, read_record(folder)))
-    if name.startswith(HUB_PREFIX):
-        folder = download_repository(name, OPEN_CLIP_WEIGHTS)
-        if (folder / CONFIG_FILE).is_file():
-            refuse_without_weights(name, folder, OPEN_CLIP_WEIGHTS)
-        return folder_source(folder, name)
-    return architecture_source(name, settings.pretrained)
+        plan = folder_source(folder, _folder_name(name, folder, read_record(folder)))
+    elif name.startswith(HUB_PREFIX):
+        plan = folder_source(download_repository(name, OPEN_CLIP_WEIGHTS), name)
+    else:
+        plan = architecture_source(name, settings.pretrained)
+    if plan.folder is not None and settings.pretrained is not None:
+        _refuse_second_weights(name, settings.pretrained)
+    if settings.context_length is not None:
+        _refuse_unstretchable(plan)
+    return plan
 
 
 def _folder_name(name: str, folder: Path, record: Mapping[str, Any]) -> str:
@@ -120,33 +113,19 @@ def _refuse_unstretchable(plan: ModelSource) -> None:
         )
 
 
-def with_longer_context(plan: ModelSource) -> ModelSource:
-    """The same model source with 248 text positions (`weights.stretch`) in its configuration."""
-    model_cfg = deepcopy(plan.model_cfg)
-    model_cfg["text_cfg"]["context_length"] = weights.LONG
-    # The fingerprints are of the model and the tokenizer as they were.
-    return replace(plan, model_cfg=model_cfg, record={})
-
-
-def _refuse_second_weights(settings: ModelSettings) -> None:
-    """Raise an error if `model.pretrained` is a file, for a model with its own weights."""
-    if settings.pretrained is None:
-        return
-    if is_file(settings.pretrained):
-        raise SettingsError(
-            f"model.pretrained: '{settings.name}' brings its own weights, got the file "
-            f"{settings.pretrained}; set model.pretrained to null, or model.name to an open_clip "
-            "architecture"
-        )
-    # A tag comes from an environment written for another model.name: naming a model that has
-    # its own weights on the command line is clear enough.
-    _report_unused(settings.pretrained, settings.name)
-
-
 @cache
-def _report_unused(tag: str, name: str) -> None:
-    """Warn once per process that `model.pretrained` is ignored."""
-    log.warning("model.pretrained=%s is not used: '%s' brings its own weights", tag, name)
+def _refuse_second_weights(name: str, pretrained: str) -> None:
+    """Raise an error if `model.pretrained` is a file, for a model with its own weights.
+
+    A tag comes from an environment written for another model.name: naming a model that has its
+    own weights on the command line is clear enough, and one warning in a process.
+    """
+    if is_file(pretrained):
+        raise SettingsError(
+            f"model.pretrained: '{name}' brings its own weights, got the file {pretrained}; set "
+            "model.pretrained to null, or model.name to an open_clip architecture"
+        )
+    log.warning("model.pretrained=%s is not used: '%s' brings its own weights", pretrained, name)
 
 
 def folder_source(folder: Path, name: str) -> ModelSource:
@@ -164,24 +143,12 @@ def folder_source(folder: Path, name: str) -> ModelSource:
     record = read_record(folder)
     config = foreign.read_config(path)
     foreign.refuse_code(folder, f"model '{name}'")
-    if missing := {"embed_dim", "vision_cfg", "text_cfg"} - config.get("model_cfg", {}).keys():
+    model_cfg = config.get("model_cfg", {})
+    if missing := {"embed_dim", "vision_cfg", "text_cfg"} - model_cfg.keys():
         raise SettingsError(f"model '{name}': {path} has no model_cfg.{min(missing)}")
     file = weights.find(folder)
-    quick_gelu = _has_quick_gelu(config["model_cfg"])
-    recorded = weights.recorded_quick_gelu(file)
-    if recorded != quick_gelu:
-        raise SettingsError(
-            f"model '{name}': the weights were trained with quick_gelu={recorded}, but {path} "
-            f"says quick_gelu={quick_gelu}, which would change every score; restore the file"
-        )
-    return ModelSource(
-        name=name,
-        folder=folder,
-        model_cfg=config["model_cfg"],
-        preprocess_cfg=config.get("preprocess_cfg", {}),
-        weights=file,
-        record=record,
-    )
+    _check_activation(name, model_cfg, file, weights.recorded_quick_gelu(file))
+    return ModelSource(name, folder, model_cfg, config.get("preprocess_cfg", {}), file, record)
 
 
 def architecture_source(
@@ -205,20 +172,27 @@ def architecture_source(
             f"the architectures of open_clip.list_models(), {LOCAL_PREFIX}<folder>, "
             f"{HUB_PREFIX}<owner/model>)"
         )
-    preprocess_cfg: dict[str, Any] = {}
-    record: dict[str, Any] = {}
-    file = None
-    if pretrained is not None and is_file(pretrained):
-        file = local_file(Path(pretrained))
-        _check_activation(name, file, quick_gelu)
-        # The fingerprints are of the model of that folder.
-        record = read_record(file.parent)
-        beside = file.parent / CONFIG_FILE
-        if beside.is_file():
-            preprocess_cfg = foreign.read_config(beside).get("preprocess_cfg", {})
-        record.pop("fingerprint", None)
-    elif pretrained is not None:
-        file, preprocess_cfg = tag_weights(name, pretrained)
+    if pretrained is None:
+        return ModelSource(name, None, model_cfg, {}, None, {})
+    if not is_file(pretrained):
+        file, entry = tag_weights(name, pretrained)
+        return ModelSource(name, None, model_cfg, entry, file, {})
+    file = local_file(Path(pretrained))
+    recorded = weights.recorded_quick_gelu(file)
+    if recorded is None and quick_gelu is None:
+        raise SettingsError(
+            f"model.pretrained: {file} does not say whether it was trained with QuickGELU; use "
+            f"compo-pipeline import-model {name} <folder> --weights {file} with --quick-gelu "
+            "(OpenAI's, DFN's and MetaCLIP's weights) or --no-quick-gelu (LAION's, DataComp's and "
+            "most others)"
+        )
+    _check_activation(name, model_cfg, file, quick_gelu if recorded is None else recorded)
+    beside = file.parent / CONFIG_FILE
+    preprocess_cfg = (
+        foreign.read_config(beside).get("preprocess_cfg", {}) if beside.is_file() else {}
+    )
+    # The fingerprint is of the model of that folder.
+    record = {key: each for key, each in read_record(file.parent).items() if key != "fingerprint"}
     return ModelSource(name, None, model_cfg, preprocess_cfg, file, record)
 
 
@@ -229,116 +203,88 @@ def local_file(path: Path) -> Path:
     return weights.find(path) if path.is_dir() else path
 
 
-def _check_activation(name: str, file: Path, quick_gelu: bool | None) -> None:
-    """Raise an error if weights were trained with another activation than the architecture's."""
-    recorded = weights.recorded_quick_gelu(file)
-    trained_with = quick_gelu if recorded is None else recorded
-    if trained_with is None:
-        raise SettingsError(
-            f"model.pretrained: {file} does not say whether it was trained with QuickGELU; use "
-            f"compo-pipeline import-model {name} <folder> --weights {file} with --quick-gelu "
-            "(OpenAI's, DFN's and MetaCLIP's weights) or --no-quick-gelu (LAION's, DataComp's and "
-            "most others)"
-        )
-    if trained_with != _has_quick_gelu(open_clip.get_model_config(name)):
-        raise _wrong_activation_error(name, str(file), trained_with)
+def _check_activation(
+    name: str, model_cfg: Mapping[str, Any], pretrained: object, trained_with: bool | None
+) -> None:
+    """Raise an error if weights were trained with another activation than the model's."""
+    if (own := bool(model_cfg.get("quick_gelu"))) == bool(trained_with):
+        return
+    right = _other_activation(name)
+    there = right in open_clip.list_models()
+    fix = f"set model.name to '{right}'" if there else f"restore {CONFIG_FILE}"
+    raise SettingsError(
+        f"model.name: '{name}' has quick_gelu={own}, but the weights '{pretrained}' were trained "
+        f"with quick_gelu={trained_with}, which would change every score; {fix}, or choose other "
+        "weights"
+    )
+
+
+def _other_activation(name: str) -> str:
+    """Name in open_clip of the architecture that differs only in its activation, if there is one.
+
+    Of ViT-B-32 it is ViT-B-32-quickgelu, and the other way round.
+    """
+    plain = name.removesuffix("-quickgelu")
+    return f"{name}-quickgelu" if name == plain else plain
 
 
 def tag_weights(name: str, tag: str) -> tuple[Path, dict[str, Any]]:
     """Weights file and open_clip's entry of a pretrained tag, downloaded if it is not cached."""
-    entry = _tag_entry(name, tag)
-    return _download_tag(name, tag, entry), entry
-
-
-def _tag_entry(name: str, tag: str) -> dict[str, Any]:
-    """open_clip's entry (download address and settings) of a pretrained tag."""
-    entry = pretrained_weights.get_pretrained_cfg(name, tag)
-    quick_gelu = _has_quick_gelu(open_clip.get_model_config(name))
+    entries = (
+        pretrained_weights.get_pretrained_cfg(each, tag) for each in (name, _other_activation(name))
+    )
+    entry: dict[str, Any] = next(filter(None, entries), {})
     if not entry:
         tags = pretrained_weights.list_pretrained_tags_by_model(name)
-        sibling = _other_activation_name(name)
-        if sibling and pretrained_weights.get_pretrained_cfg(sibling, tag):
-            raise _wrong_activation_error(name, tag, not quick_gelu)
         raise SettingsError(
             f"model.pretrained: '{tag}' is no tag of {name} and no file{nearest(tag, tags)} "
             f"(tags: {', '.join(tags) or 'none'}; null gives random weights)"
         )
-    if _has_quick_gelu(entry) != quick_gelu:
-        raise _wrong_activation_error(name, tag, not quick_gelu)
-    return dict(entry)
-
-
-def _wrong_activation_error(name: str, pretrained: str, trained_with: bool) -> SettingsError:
-    """The error to raise for weights that were trained with another activation than the model's."""
-    right = _other_activation_name(name)
-    fix = f"set model.name to '{right}'" if right else "choose other weights"
-    return SettingsError(
-        f"model.name: '{name}' has quick_gelu={not trained_with}, but the weights "
-        f"'{pretrained}' were trained with quick_gelu={trained_with}, which would change every "
-        f"score; {fix}"
-    )
-
-
-def _other_activation_name(name: str) -> str | None:
-    """Name of the open_clip architecture that differs only in its activation, or None."""
-    plain = name.removesuffix("-quickgelu")
-    other = f"{name}-quickgelu" if name == plain else plain
-    return other if other in open_clip.list_models() else None
-
-
-def _has_quick_gelu(config: Mapping[str, Any]) -> bool:
-    """Whether a model configuration has the activation QuickGELU."""
-    return bool(config.get("quick_gelu", False))
-
-
-def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
-    """Download open_clip's pretrained weights of a tag, if not cached.
-
-    Returns the file's path.
-    """
+    quick_gelu = bool(entry.get("quick_gelu"))
+    _check_activation(name, open_clip.get_model_config(name), tag, quick_gelu)
     # `owner/model/`, or `owner/model/file`.
     repository, _, file = entry.get("hf_hub", "").rpartition("/")
     try:
         if repository:
-            file = hub.cached_file(repository, [file] if file else weights.KNOWN_FILES)
-            if file is not None:
-                return file
+            names = [file] if file else weights.KNOWN_FILES
+            if (cached := hub.cached_file(repository, names)) is not None:
+                return cached, entry
             hub.check_repository(repository)
-        return Path(pretrained_weights.download_pretrained(entry))
+        return Path(pretrained_weights.download_pretrained(entry)), entry
     except Exception as error:
-        place = repository or entry.get("url", "")
         raise SettingsError(
             f"model.pretrained: the weights '{tag}' of {name} could not be downloaded "
-            f"({type(error).__name__}: {hub.first_line(error)}). Without a network, fetch them "
-            f"elsewhere ({place}) and use compo-pipeline import-model {name} <folder> --weights "
-            f"<file> --{'' if _has_quick_gelu(entry) else 'no-'}quick-gelu"
+            f"({hub.reason(error)}). Without a network, fetch them elsewhere "
+            f"({repository or entry.get('url', '')}) and use compo-pipeline import-model {name} "
+            f"<folder> --weights <file> --{'' if quick_gelu else 'no-'}quick-gelu"
         ) from error
 
 
-def download_repository(name: str, *patterns: str) -> Path:
-    """Local folder of a hub repository with its configuration and matching weights files.
+def download_repository(name: str, *kinds: Sequence[str]) -> Path:
+    """Local folder of a hub repository with its configuration, and weights of the first kind.
 
-    The name is `hf-hub:<owner/model>`.
+    Args:
+        name: `hf-hub:<owner/model>`.
+        kinds: patterns of weights files, tried one kind after another.
+
+    Raises:
+        SettingsError: it cannot be downloaded, or has weights of no kind.
     """
-    identifier = name.removeprefix(HUB_PREFIX)
-    wanted = ["*.json", "*.txt", "*.model", *patterns]
-    try:
-        return hub.cached_folder(identifier, wanted) or hub.download(identifier, wanted)
-    except Exception as error:
-        raise SettingsError(
-            f"model.name: {name} could not be downloaded "
-            f"({type(error).__name__}: {hub.first_line(error)}). Without a network, fetch its "
-            f"folder ({CONFIG_FILE}, open_clip_model.safetensors, tokenizer files) elsewhere and "
-            f"set model.name={LOCAL_PREFIX}<folder>"
-        ) from error
-
-
-def refuse_without_weights(name: str, folder: Path, *patterns: str) -> None:
-    """Raise an error if a hub repository (`hf-hub:<owner/model>`) has no weights that are read."""
-    if any(any(folder.glob(pattern)) for pattern in patterns):
-        return
+    for patterns in kinds:
+        wanted = ["*.json", "*.txt", "*.model", *patterns]
+        try:
+            folder = hub.folder(name.removeprefix(HUB_PREFIX), wanted)
+        except Exception as error:
+            raise SettingsError(
+                f"model.name: {name} could not be downloaded ({hub.reason(error)}). Without a "
+                f"network, fetch its folder ({CONFIG_FILE}, open_clip_model.safetensors, tokenizer "
+                f"files) elsewhere and set model.name={LOCAL_PREFIX}<folder>"
+            ) from error
+        if any(any(folder.glob(pattern)) for pattern in patterns):
+            return folder
+    expected = " or ".join(pattern for patterns in kinds for pattern in patterns)
     raise SettingsError(
-        f"model.name: {name} has no weights that are fetched: expected {' or '.join(patterns)}. Of "
+        f"model.name: {name} has no weights that are fetched: expected {expected}. Of "
         f"transformers' safetensors use compo-pipeline import-model {name} <new folder>; .bin and "
         ".pt files (tensors are read, nothing is run) fetch yourself and use compo-pipeline "
         "import-model <folder with its open_clip_config.json> <new folder>, or compo-pipeline "

@@ -88,7 +88,7 @@ def _hugging_face_tokenizer(plan: ModelSource, text_cfg: Mapping[str, Any]) -> A
         )
     except Exception as error:
         # The tokenizers' own reader raises a bare Exception on a broken file.
-        reason = f"{folder} could not be read ({type(error).__name__}: {hub.first_line(error)})"
+        reason = f"{folder} could not be read ({hub.reason(error)})"
         raise _missing_tokenizer(plan, reason, repository) from error
     if tokenize.tokenizer.pad_token is None:
         raise SettingsError(
@@ -138,14 +138,11 @@ def holds_tokenizer(folder: Path) -> bool:
 
 def _tokenizer_from_hub(plan: ModelSource, repository: str) -> Path:
     """Local folder with a hub repository's tokenizer, downloaded if it is not in the cache."""
-    found = hub.cached_folder(repository, _FILES)
-    if found is None or not holds_tokenizer(found):
-        try:
-            found = hub.download(repository, _FILES)
-        except Exception as error:
-            reason = f"no download ({type(error).__name__}: {hub.first_line(error)})"
-            raise _missing_tokenizer(plan, reason, repository) from error
-    return found
+    try:
+        return hub.folder(repository, _FILES, holds_tokenizer)
+    except Exception as error:
+        reason = f"no download ({hub.reason(error)})"
+        raise _missing_tokenizer(plan, reason, repository) from error
 
 
 def _missing_tokenizer(plan: ModelSource, reason: str, repository: str) -> SettingsError:

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from open_clip.convert import convert_state_dict
-from open_clip.factory import load_state_dict
 from open_clip.model import convert_to_custom_text_state_dict
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -25,8 +24,7 @@ from torch import Tensor
 from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.hashing import file_hash, tensors_hash
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.core.untrusted import check_weights_archive
-from compo_pipeline.models import foreign, hub
+from compo_pipeline.models import foreign
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "open_clip_model.safetensors"
@@ -60,35 +58,13 @@ KNOWN_FILES = (
 def find(folder: Path) -> Path:
     """Path of the weights file in a checkpoint folder.
 
-    Raises an error if there is none.
+    Raises:
+        SettingsError: there is none.
     """
     for name in KNOWN_FILES:
         if (folder / name).is_file():
             return folder / name
     raise SettingsError(f"no weights in {folder}: expected one of {', '.join(KNOWN_FILES)}")
-
-
-def read(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of an open_clip weights file.
-
-    No code of a pickled file is run.
-
-    Raises:
-        SettingsError: it cannot be read, or holds other things than tensors by name.
-    """
-    try:
-        if path.suffix != ".safetensors":
-            check_weights_archive(path)
-        state = load_state_dict(str(path))
-        if not all(isinstance(value, Tensor) for value in state.values()):
-            raise TypeError("it holds other things than tensors by name")
-    except Exception as error:
-        reason = f"{type(error).__name__}: {hub.first_line(error)}"
-        raise SettingsError(
-            f"{path} is not a readable weights file of open_clip ({reason}); get the file again; "
-            "one of another program is read by compo-pipeline import-model"
-        ) from error
-    return dict(state)
 
 
 def write(state: dict[str, Tensor], path: Path, header: Mapping[str, str]) -> None:
@@ -132,7 +108,9 @@ def _read_metadata(path: Path) -> dict[str, str]:
         raise SettingsError(f"{path} is not a readable safetensors file: {error}") from None
 
 
-def load_into(model: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path, name: str) -> None:
+def load_into(
+    model: torch.nn.Module, tensors: Mapping[str, Tensor], path: object, name: str
+) -> None:
     """Copy weights into a model that has exactly these parameters and shapes.
 
     Nothing is resized: open_clip interpolates positions of another image size or context length
@@ -165,8 +143,8 @@ def load_into(model: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path,
         raise SettingsError(
             f"the weights in {path} are not of the architecture '{name}': "
             f"{shorten(problems, 300, placeholder=' ...')} Name the architecture that they were "
-            "trained with; compo-pipeline import-model reads files of other programs and "
-            "(--context-length) of other context lengths"
+            "trained with; compo-pipeline import-model (--context-length) reads files of other "
+            "context lengths"
         ) from None
 
 

@@ -35,8 +35,7 @@ from compo_pipeline.evaluation.roles import ROLE_LABELS, absent_roles
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods import registry as methods
 from compo_pipeline.models import weights
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import load
+from compo_pipeline.models.loading import export, load
 from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.registry import versions
 from compo_pipeline.registry.evidence import MODELS, Evidence, read_evidence, write_evidence

@@ -29,8 +29,7 @@ from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.methods.clip import control_of
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.encoding import MOST_SCALE, clamp_scale, scale_of
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import LoadedModel, give_bias, load
+from compo_pipeline.models.loading import LoadedModel, export, give_bias, load
 from compo_pipeline.models.weights import interpolate
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches

@@ -29,8 +29,7 @@ from compo_pipeline.evaluation.evaluate import loaders, require_base
 from compo_pipeline.evaluation.roles import compare_roles
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import LoadedModel, give_bias
+from compo_pipeline.models.loading import LoadedModel, export, give_bias
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import (
     image_fingerprint,

@@ -14,7 +14,7 @@ from compo_pipeline.core.compute import Compute, resolve
 from compo_pipeline.core.files import FolderWriter
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.parsing import load
-from compo_pipeline.models.export import export
+from compo_pipeline.models.loading import export
 from compo_scenes.base_model import text_tower as base
 from compo_scenes.base_model.image_tower import build, load_tower, train_tower
 from compo_scenes.dataset import SceneSettings

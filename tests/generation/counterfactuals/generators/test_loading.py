@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 
 from compo_pipeline.core.settings import SettingsError
@@ -128,9 +129,9 @@ def test_a_folder_is_never_asked_for(tmp_path: Path, fetched: list[object]) -> N
 
 
 def test_without_a_network_the_key_is_told(
-    fetched: list[object], monkeypatch: pytest.MonkeyPatch
+    fetched: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compo_pipeline.models.hub.cached_folder", lambda *_: None)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(
         SettingsError, match=f"^{MODEL_KEY}: there is no folder 'owner/model'.*no route"
     ) as told:
@@ -144,17 +145,18 @@ def test_what_is_in_the_cache_is_taken_whole_or_fetched_again(
     whole = tiny_diffusion()
     half = shutil.copytree(whole, tmp_path / "half")
     (half / "vae" / "diffusion_pytorch_model.safetensors").unlink()
-    fetched = []
+    fetched, cached = list[tuple[str, list[str]]](), whole
 
-    def download(name: str, allow_patterns: list[str]) -> str:
+    def download(name: str, allow_patterns: list[str], local_files_only: bool = False) -> str:
+        if local_files_only:
+            return str(cached)
         fetched.append((name, allow_patterns))
         return str(whole)
 
     monkeypatch.setattr("compo_pipeline.models.hub.check_repository", lambda name: None)
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    monkeypatch.setattr("compo_pipeline.models.hub.cached_folder", lambda *_: whole)
     assert local_folder("owner/model", MODEL_KEY) == whole and fetched == []
-    monkeypatch.setattr("compo_pipeline.models.hub.cached_folder", lambda *_: half)
+    cached = half
     assert local_folder("owner/model", MODEL_KEY) == whole
     ((name, patterns),) = fetched
     assert name == "owner/model"

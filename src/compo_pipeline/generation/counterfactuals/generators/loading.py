@@ -82,16 +82,14 @@ def _download(name: str, key: str) -> Path:
             "transformers writes it"
         )
     try:
-        found = hub.cached_folder(name, HUB_FILES)
-        if found is None or missing_file(found):  # as an interrupted download leaves it
-            found = hub.download(name, HUB_FILES)
+        # An interrupted download leaves a part.
+        return hub.folder(name, HUB_FILES, lambda found: not missing_file(found))
     except Exception as error:
         raise SettingsError(
             f"{key}: there is no folder '{name}', and the model of that name could not be "
-            f"downloaded ({type(error).__name__}: {hub.first_line(error)}). Without a network, "
+            f"downloaded ({hub.reason(error)}). Without a network, "
             f"fetch its folder elsewhere and name that"
         ) from error
-    return found
 
 
 def missing_file(folder: Path) -> str:
