@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 from fastapi.testclient import TestClient
 from PIL import Image
 from prometheus_client import CollectorRegistry
-from tests.registry.asked import encoded
+from tests.registry.asked import deployed, encoded
 from tests.waiting import until
 
 from compo_pipeline.models.loading import load
@@ -20,7 +19,6 @@ from compo_pipeline.registry.model import Vectors
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.batching import Batcher
 from compo_pipeline.serving.deployment import Deployment
-from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.settings import ServingSettings
 
 
@@ -39,14 +37,6 @@ class Doubling:
             raise RuntimeError("not a number")
         doubled: Vectors = 2 * inputs.numpy()
         return doubled
-
-
-@pytest.fixture(autouse=True)
-def threads() -> Iterator[None]:
-    """A server sets the number of torch's threads."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def ask(batcher: Batcher, pool: ThreadPoolExecutor, *values: float) -> Future[Vectors]:
@@ -106,8 +96,7 @@ def test_a_fault_after_the_pass_ends_the_request() -> None:
 
 
 def served(tiny_clip: Path, settings: ServingSettings) -> tuple[Deployment, TestClient]:
-    loaded = load(tiny_clip)
-    deployment = Deployment(loaded, Served("toy-clip", 3, loaded.fingerprint), settings)
+    deployment = deployed(load(tiny_clip), settings)
     return deployment, TestClient(serving.build(deployment))
 
 
