@@ -17,10 +17,9 @@ import pytest
 import torch
 from tests.data.tables import write_table
 
-from compo_pipeline.core.annotations import Annotations, AnnotationSettings
 from compo_pipeline.core.records import Annotation, Caption
 from compo_pipeline.core.settings import SettingsError, parse
-from compo_pipeline.data.annotations import read
+from compo_pipeline.data.annotations import Annotations, AnnotationSettings, read
 
 PROJECT = Path(__file__).parents[2]
 KEY = "views.from_table"

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.core.annotations import (
+from compo_pipeline.core.records import Annotation, Caption, Parse, View
+from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.data.annotations import (
     LAYOUTS,
     AnnotationColumns,
     Annotations,
     AnnotationSettings,
 )
-from compo_pipeline.core.records import Annotation, Caption, Parse, View
-from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.methods.contract import Example, ImageInput, Method, ViewContext
 from compo_pipeline.methods.registry import METHODS, build
 from compo_pipeline.methods.views import FROM_TABLE, annotated_contents, long_view

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from compo_pipeline.core.annotations import AnnotationColumns, AnnotationSettings
 from compo_pipeline.core.records import Caption, Parse, View
 from compo_pipeline.core.table_files import LOCAL, write_rows
 from compo_pipeline.core.tables import Table
+from compo_pipeline.data.annotations import AnnotationColumns, AnnotationSettings
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.pipelines.views.nodes import draw_views, join_annotations, parse_captions

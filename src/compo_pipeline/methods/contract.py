@@ -27,11 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from compo_pipeline.core.annotations import NO_ANNOTATIONS, Annotations
 from compo_pipeline.core.records import Caption, Counterfactual, Parse, View
 from compo_pipeline.core.seeding import rng
 from compo_pipeline.core.settings import plain, settings
 from compo_pipeline.core.tables import ById, Groups, Table
+from compo_pipeline.data.annotations import NO_ANNOTATIONS, Annotations
 from compo_pipeline.data.images.composites import Axis
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from uuid import uuid4
 import numpy as np
 from pydantic import PositiveInt
 
-from compo_pipeline.core.annotations import AnnotationSettings
 from compo_pipeline.core.files import atomic_folder
 from compo_pipeline.core.hashing import files_hash
 from compo_pipeline.core.records import Caption, Counterfactual, View
@@ -29,6 +28,7 @@ from compo_pipeline.core.table_files import (
     write_rows,
 )
 from compo_pipeline.core.tables import Groups, Table
+from compo_pipeline.data.annotations import AnnotationSettings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from compo_pipeline.core.annotations import NO_ANNOTATIONS, Annotations
 from compo_pipeline.core.records import Caption, Parse
+from compo_pipeline.data.annotations import NO_ANNOTATIONS, Annotations
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -10,9 +10,9 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Any, cast
 
-from compo_pipeline.core.annotations import AnnotationSettings
 from compo_pipeline.core.plugins import Registry
 from compo_pipeline.core.settings import parse
+from compo_pipeline.data.annotations import AnnotationSettings
 from compo_pipeline.generation.counterfactuals.contract import (
     CaptionEditor,
     EditorEntry,

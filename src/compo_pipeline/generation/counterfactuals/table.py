@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from compo_pipeline.core import seeding
-from compo_pipeline.core.annotations import AnnotationSettings
 from compo_pipeline.core.hashing import file_hash, hash_of
 from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.data.annotations import AnnotationSettings
 from compo_pipeline.generation.counterfactuals.contract import (
     CaptionEditor,
     EditedCaption,

@@ -8,11 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.core.annotations import NO_ANNOTATIONS, Annotations
 from compo_pipeline.core.records import Caption, Counterfactual, Fact, Parse, Rejected
 from compo_pipeline.core.table_files import PrepareSettings
 from compo_pipeline.core.tables import Splits, Table, training_rows
-from compo_pipeline.data.annotations import read
+from compo_pipeline.data.annotations import NO_ANNOTATIONS, Annotations, read
 from compo_pipeline.generation.counterfactuals import table
 from compo_pipeline.generation.counterfactuals.contract import (
     CaptionEditor,

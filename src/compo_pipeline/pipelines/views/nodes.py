@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.core.annotations import Annotations
 from compo_pipeline.core.records import Annotation, Caption, Counterfactual, Parse
 from compo_pipeline.core.table_files import Parts, PrepareSettings
 from compo_pipeline.core.tables import Splits, Table, training_rows
-from compo_pipeline.data.annotations import read
+from compo_pipeline.data.annotations import Annotations, read
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.language.parsing import CaptionParser, load_once, name_and_version
 from compo_pipeline.methods import registry
