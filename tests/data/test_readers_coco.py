@@ -78,8 +78,8 @@ def test_images_without_captions_and_broken_entries_are_kept(tmp_path: Path) -> 
     ]
     rows = list(readers.read(source(tmp_path, images, [caption(1, 1, "A dog.")])))
     details = [row.detail for row in rows if isinstance(row, Rejected)]
-    assert details[0] == "images: id 1 was already given to '1.jpg'"
-    assert "lacks an id" in details[1]
+    assert "id is 1 and file_name 'other.jpg', expected a number of its own" in details[0]
+    assert "id is None" in details[1]
     assert details[2] == "no caption of this image"
     assert len(details) == 3
     assert rows[2] == RawCaption("train-1", "train-1", "train2017/1.jpg", ("A dog.",), (), "train")

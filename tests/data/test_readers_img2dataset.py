@@ -150,17 +150,3 @@ def test_captions_of_a_table_are_joined_by_address(tmp_path: Path) -> None:
     assert (first.image, last.image) == ("00000/000000000.jpg", "00000/000000002.jpg")
     assert isinstance(gone, Rejected) and gone.rule == "not_downloaded"
     assert (report["matched"], report["captions_without_image"]) == (2, {"not_in_the_shards": 2})
-
-
-def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:
-    write(tmp_path, 0, [values(0, n, f"A dog {n}.") for n in range(6)])
-    path, options = tmp_path / "00000.parquet", {"use_dictionary": False, "compression": "none"}
-    pq.write_table(pq.read_table(path), path, row_group_size=2, **options)
-    names = pq.read_schema(path).names
-    column = pq.ParquetFile(path).metadata.row_group(1).column(names.index("caption"))
-    content = bytearray(path.read_bytes())
-    content[column.data_page_offset : column.data_page_offset + 24] = b"\xff" * 24
-    path.write_bytes(content)
-    records = read(settings(tmp_path))
-    assert captions(settings(tmp_path)) == [f"A dog {n}." for n in (0, 1, 4, 5)]
-    assert len(records) == 6

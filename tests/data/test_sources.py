@@ -10,7 +10,7 @@ import yaml
 
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.core.settings import SettingsError, parse, plain
-from compo_pipeline.data.readers import Records, locate, read
+from compo_pipeline.data.readers import locate, read, records_of
 from compo_pipeline.data.readers.record import RawCaption
 from compo_pipeline.data.settings import DataSettings
 
@@ -112,7 +112,7 @@ def test_settings_that_cannot_be_used(values: dict[str, Any], message: str) -> N
 
 def test_records_have_ids_and_paths_of_their_source(root: Path) -> None:
     data = settings(root, sources=SOURCES)
-    good, outside, bad = Records(data, "web")
+    good, outside, bad = records_of(data)["web"]
     assert good == RawCaption(
         *("web/train-0", "web/train-images/0.jpg", "two/images/0.jpg", ("A cup.",), (), "train"),
         source="web",

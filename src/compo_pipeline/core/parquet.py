@@ -53,7 +53,8 @@ def parquet_file(path: Path, *, trusted: bool = True) -> Iterator[pq.ParquetFile
         # The system's errors, such as of a missing file, have a number; Arrow's have none.
         if isinstance(error, PlainError) or (trusted and getattr(error, "errno", None)):
             raise
-        raise DamagedFileError(path, " ".join(str(error).split())) from error
+        remedy = "" if trusted else "; fetch it again"
+        raise DamagedFileError(path, " ".join(str(error).split()) + remedy) from error
 
 
 def batches(

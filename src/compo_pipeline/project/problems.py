@@ -166,8 +166,7 @@ def _sources(run: Run) -> Iterator[str]:
             if part.generated is None:
                 locate_source(part)
         except PlainError as error:
-            found = error.message
-            yield rename_source_keys(found, name) if data.sources else found
+            yield rename_source_keys(error.message, name if data.sources else "")
         if data.sources and part.splits.keys().isdisjoint({*trains, CARVED}):
             splits = ", ".join(part.splits) or "no split"
             yield (

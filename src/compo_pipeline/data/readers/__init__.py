@@ -112,7 +112,7 @@ def _split_records(data: DataSettings, split: str) -> Iterator[RawCaption | Reje
     divided by `data.shares`, if it has no column of splits.
     """
     source = data.splits[split]
-    try:
+    with _naming_split(split):
         found = reader(data).read(data, split, source)
         records: Iterator[RawCaption | Rejected]
         records = (_with_own_path(data.root, each) for each in found)
@@ -124,7 +124,14 @@ def _split_records(data: DataSettings, split: str) -> Iterator[RawCaption | Reje
         elif len(data.sharing(source)) == 1:
             files = reader(data).caption_files(data, source)
             raise SourceError(f"{listed([*map(str, files)]) or data.root / source} holds no record")
-    except SourceError as error:
+
+
+@contextmanager
+def _naming_split(split: str) -> Iterator[None]:
+    """Context manager: an error about a file, of one line, names the key of its split."""
+    try:
+        yield
+    except ValueError as error:
         raise SourceError(f"data.splits.{split}: {error}") from error
 
 
@@ -153,33 +160,36 @@ class Records:
     """
 
     data: DataSettings
-    name: str | None = None
+    """Data of the source alone."""
+    name: str = ""
+    """Name of one of several sources."""
+    folder: str = "."
+    """Folder of the source, seen from that of all sources."""
     joined: dict[str, Any] = field(default_factory=dict, compare=False)
     """Counts of the join with `data.captions`, after all records were read."""
 
     def __iter__(self) -> Iterator[RawCaption | Rejected]:
-        if self.name is None:
-            yield from read(self.data, self.joined)
-            return
-        part = self.data.parts[self.name]
-        folder = PurePosixPath(os.path.relpath(part.root, self.data.root))
         with _naming_keys_of(self.name):
-            for record in read(part, self.joined):
-                image = record.image
-                # A path that leads out of the source's root leads out of `data.root` as it is.
-                if image and not os.path.normpath(image).startswith(("..", "/")):
-                    image = (folder / image).as_posix()
-                own = replace(record, sample_id=f"{self.name}/{record.sample_id}", image=image)
-                if isinstance(own, RawCaption):
-                    own = replace(own, image_id=f"{self.name}/{own.image_id}", source=self.name)
-                yield own
+            records = read(self.data, self.joined)
+            yield from map(self._of_source, records) if self.name else records
+
+    def _of_source(self, record: RawCaption | Rejected) -> RawCaption | Rejected:
+        image = record.image
+        # A path that leads out of the source's root leads out of `data.root` as it is.
+        if image and not os.path.normpath(image).startswith(("..", "/")):
+            image = (PurePosixPath(self.folder) / image).as_posix()
+        own = replace(record, sample_id=f"{self.name}/{record.sample_id}", image=image)
+        if isinstance(own, Rejected):
+            return own
+        return replace(own, image_id=f"{self.name}/{own.image_id}", source=self.name)
 
 
 def records_of(data: DataSettings) -> dict[str, Records]:
     """Mapping from source name to the records of the source."""
-    if not data.sources:
-        return {data.format: Records(data)}
-    return {name: Records(data, name) for name in data.sources}
+    return {
+        name: Records(part, name if data.sources else "", os.path.relpath(part.root, data.root))
+        for name, part in data.parts.items()
+    }
 
 
 def locate(data: DataSettings) -> dict[str, Any]:
@@ -192,21 +202,19 @@ def locate(data: DataSettings) -> dict[str, Any]:
         SourceError: something is missing; the message names the YAML key to change.
         SettingsError: there is no such format.
     """
-    if not data.sources:
-        return locate_source(data)
     splits: dict[str, list[str]] = {split: [] for split in data.split_names}
+    kind = ""
     for name, part in data.parts.items():
-        folder = PurePosixPath(os.path.relpath(part.root, data.root))
-        with _naming_keys_of(name):
-            found = locate_source(part)["splits"]
+        with _naming_keys_of(name if data.sources else ""):
+            kind, found = locate_source(part)
         for split, files in found.items():
-            splits[split] += [str(folder / file) for file in files]
-    return {"root": str(data.root), "splits": splits}
+            splits[split] += [os.path.relpath(part.root / file, data.root) for file in files]
+    return {"root": str(data.root), "splits": splits, "format": "" if data.sources else kind}
 
 
 @contextmanager
 def _naming_keys_of(source: str) -> Iterator[None]:
-    """Context manager: errors name `data.sources.<source>.<key>` where they say `data.<key>`."""
+    """Context manager: errors name keys `data.<key>` as those of one of several sources."""
     try:
         yield
     except SourceError as error:
@@ -214,12 +222,18 @@ def _naming_keys_of(source: str) -> Iterator[None]:
 
 
 def rename_source_keys(message: str, name: str) -> str:
-    """An error message with keys `data.<key>` renamed to `data.sources.<name>.<key>`."""
-    return _KEY.sub(rf"data.sources.{name}.\1", message)
+    """An error message with keys `data.<key>` renamed to `data.sources.<name>.<key>`.
+
+    Without a name, the message is as it is.
+    """
+    return _KEY.sub(rf"data.sources.{name}.\1", message) if name else message
 
 
-def locate_source(data: DataSettings) -> dict[str, Any]:
-    """Find the files of one source, as `locate` does."""
+def locate_source(data: DataSettings) -> tuple[str, dict[str, list[str]]]:
+    """Format of one source, and the caption files of each split, below its root.
+
+    Raises the errors that `locate` raises.
+    """
     data = identified(data)
     chosen = reader(data)
     if not data.root.is_dir():
@@ -232,9 +246,7 @@ def locate_source(data: DataSettings) -> dict[str, Any]:
     tables = caption_tables(data)
     splits = {}
     for split, source in data.splits.items():
-        try:
+        with _naming_split(split):
             files = chosen.caption_files(data, source)
-        except SourceError as error:
-            raise SourceError(f"data.splits.{split}: {error}") from error
         splits[split] = [str(path.relative_to(data.root)) for path in (*files, *tables)]
-    return {"format": data.format, "root": str(data.root), "splits": splits}
+    return data.format, splits

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from compo_pipeline.core.archives import image_columns
+from compo_pipeline.core.parquet import parquet_file
 from compo_pipeline.data.readers import folder, table
 from compo_pipeline.data.readers.delimited import log_once
 from compo_pipeline.data.readers.record import (
@@ -125,7 +126,7 @@ def _kind(root: Path, path: PurePosixPath, expected: bool) -> str | None:
     if path.suffix == ".parquet" and file.with_suffix(".tar").is_file():
         return None  # img2dataset's table of what is in the tar
     if path.suffix == ".parquet":
-        with table.parquet_file(file) as opened:
+        with parquet_file(file, trusted=False) as opened:
             if image_columns(opened):
                 return _PARQUET_IMAGES
             if {"key", "status"} <= {*opened.schema_arrow.names}:

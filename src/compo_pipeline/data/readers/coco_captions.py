@@ -29,73 +29,55 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """Yield a record per caption, in the file's order, then a rejection per uncaptioned image."""
-    content = _load(data, source)
-    files: dict[Any, str] = {}
-    for entry in content["images"]:
-        if problem := _image_problem(entry, files):
-            yield rejected(_field(entry, "id"), _field(entry, "file_name"), problem)
+    """Yield a rejection per entry that cannot be used, then a record per caption.
+
+    Records are in the order of the file.
+    """
+    (path,) = caption_files(data, source)
+    content = read_json(path)
+    files: dict[int | str, str] = {}
+    captions: list[tuple[int | str, int | str, Any]] = []
+    for image, name in _entries(path, content, "images", "id", "file_name"):
+        if not isinstance(image, int | str) or not isinstance(name, str) or image in files:
+            found = f"id is {shown(image)} and file_name {shown(name)}"
+            yield rejected(image, name, f"images: {found}, expected a number of its own and a text")
         else:
-            files[entry["id"]] = entry["file_name"]
-    of_image: dict[Any, list[dict[str, Any]]] = {}
-    for entry in content["annotations"]:
-        if not _caption_problem(entry, files):
-            of_image.setdefault(entry["image_id"], []).append(entry)
-    for entry in content["annotations"]:
-        if problem := _caption_problem(entry, files):
-            yield rejected(_field(entry, "id"), _field(entry, "image_id"), problem)
-            continue
-        image = entry["image_id"]
+            files[image] = name
+    for entry in _entries(path, content, "annotations", "id", "image_id", "caption"):
+        number, image, text = entry
+        if not isinstance(number, int | str) or not isinstance(image, int | str):
+            found = f"id is {shown(number)}, image_id is {shown(image)}"
+            yield rejected(number, image, f"annotations: {found}, expected numbers")
+        elif problem := text_problem(text):
+            yield rejected(number, image, problem)
+        elif image not in files:
+            yield rejected(number, image, f"annotations: no entry of images has the id {image}")
+        else:
+            captions.append(entry)
+    places: dict[int | str, list[int]] = {}
+    for place, (_, image, _) in enumerate(captions):
+        places.setdefault(image, []).append(place)
+    for place, (number, image, text) in enumerate(captions):
         name = files[image]
         yield checked(
-            sample_id=f"{split}-{entry['id']}",
+            sample_id=f"{split}-{number}",
             image_id=f"{split}-{image}",
             image=name if name.startswith("/") else f"{source}/{name}",
-            own=(entry["caption"],),
-            further=tuple(o["caption"] for o in of_image[image] if o is not entry),
+            own=(text,),
+            further=tuple(captions[other][2] for other in places[image] if other != place),
             split=split,
         )
     for image, name in files.items():
-        if image not in of_image:
+        if image not in places:
             yield rejected(f"{split}-{image}", f"{source}/{name}", "no caption of this image")
 
 
-def _load(data: DataSettings, source: str) -> dict[str, list[Any]]:
-    """Read the lists `images` and `annotations` of the annotation file."""
-    (path,) = caption_files(data, source)
-    try:
-        content = read_json(path)
-    except ValueError as error:
-        raise SourceError(f"{error}; fetch it again") from error
-    lists = {name: _field(content, name) for name in ("images", "annotations")}
-    for name, entries in lists.items():
-        if not isinstance(entries, list):
-            raise SourceError(
-                f"{path} has no list '{name}': it is no COCO caption file; set data.format"
-            )
-    return lists
-
-
-def _image_problem(entry: Any, known: dict[Any, str]) -> str | None:
-    """Reason why an entry of `images` is invalid, or None for a valid entry."""
-    image, name = _field(entry, "id"), _field(entry, "file_name")
-    if not isinstance(image, int | str) or not isinstance(name, str):
-        return f"images: {shown(entry)} lacks an id or a file_name"
-    if image in known:
-        return f"images: id {shown(image)} was already given to {shown(known[image])}"
-    return None
-
-
-def _caption_problem(entry: Any, files: dict[Any, str]) -> str | None:
-    """Reason why an entry of `annotations` is invalid, or None for a valid entry."""
-    for name in ("id", "image_id"):
-        if not isinstance(_field(entry, name), int | str):
-            return f"annotations: {name} is {shown(_field(entry, name))}, expected a number"
-    if entry["image_id"] not in files:
-        return f"annotations: no entry of images has the id {shown(entry['image_id'])}"
-    return text_problem(entry.get("caption"))
-
-
-def _field(entry: Any, name: str) -> Any:
-    """Value of a field of a JSON entry, or None if it is absent, or the entry is no object."""
-    return entry.get(name) if isinstance(entry, dict) else None
+def _entries(path: Path, content: Any, name: str, *keys: str) -> Iterator[Any]:
+    """Yield the values of some keys of each entry of a list, None where there is none."""
+    entries = content.get(name) if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        raise SourceError(
+            f"{path} has no list '{name}': it is no COCO caption file; set data.format"
+        )
+    for entry in entries:
+        yield tuple(entry.get(key) if isinstance(entry, dict) else None for key in keys)

@@ -57,7 +57,7 @@ def caption_tables(data: DataSettings) -> list[Path]:
             raise SourceError(f"no file below {data.root} matches '{given.file}'")
         for path in found:
             _require_columns(path, given)
-    except SourceError as error:
+    except ValueError as error:
         raise SourceError(f"data.captions.file: {error}") from error
     return found
 

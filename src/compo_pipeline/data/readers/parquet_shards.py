@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compo_pipeline.core.archives import image_columns
+from compo_pipeline.core.parquet import parquet_file
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.core.untrusted import shown
 from compo_pipeline.data.readers import table
@@ -44,22 +45,10 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """Yield a caption record per row of the shards."""
     for path in caption_files(data, source):
-        with table.parquet_file(path) as file:  # if not: nobody knows how many rows it had
-            groups = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+        with parquet_file(path, trusted=False) as file:
             shard = _Shard(data, path, file.schema_arrow.names, image_columns(file))
-        start = 0
-        for group, rows in enumerate(groups):
-            done = 0
-            try:
-                with table.parquet_file(path) as file:
-                    for values in table.parquet_rows(file, shard.columns, [group]):
-                        yield shard.record(values, split, start + done)
-                        done += 1
-            except ValueError as error:
-                for row in range(start + done, start + rows):
-                    values = UnreadableRecord(f"row group {group} is damaged: {error}")
-                    yield shard.record(values, split, row)
-            start += rows
+        for row, values in enumerate(table.parquet_records(path, shard.columns)):
+            yield shard.record(values, split, row)
 
 
 class _Shard:

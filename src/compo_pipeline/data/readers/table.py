@@ -11,15 +11,14 @@ import re
 import shlex
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain, islice
 from itertools import count as counting
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from compo_pipeline.core import parquet
-from compo_pipeline.core.files import DamagedFileError, size_and_time
+from compo_pipeline.core.files import size_and_time
+from compo_pipeline.core.parquet import batches, parquet_file
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.core.untrusted import holds_images, parse_json, read_json, shown
 from compo_pipeline.data.readers.delimited import (
@@ -45,9 +44,6 @@ from compo_pipeline.data.readers.record import (
     split_files,
 )
 from compo_pipeline.data.settings import DataSettings
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
 
 METADATA = "metadata"
 """Name of the hub's tables of a folder of images, whose paths start from the table's folder."""
@@ -173,7 +169,8 @@ def records(path: Path, columns: list[str]) -> Iterator[Values]:
     own_names = {name: own_spelling(name, there) or name for name in columns}
     if there and (missing := [name for name in own_names.values() if name not in there]):
         raise missing_columns(path, missing, there)
-    _refuse_repeated_columns(path, [name for name in there if name in own_names.values()])
+    if repeated := [name for name in own_names.values() if there.count(name) > 1]:
+        raise SourceError(f"{path} has the column {shown(repeated[0])} more than once; rename one")
     other = {name: own for name, own in own_names.items() if own != name}
     if other:
         named = ", ".join(f"{shown(own)} as {name}" for name, own in other.items())
@@ -195,7 +192,7 @@ def own_spelling(name: str, there: list[str]) -> str | None:
 def column_names(path: Path) -> list[str]:
     """Names of a table's columns, by its header, schema or first records."""
     if path.suffix == ".parquet":
-        with parquet_file(path) as file:
+        with parquet_file(path, trusted=False) as file:
             return list(file.schema_arrow.names)
     if path.suffix in _JSON:
         return list(dict.fromkeys(chain.from_iterable(_sample(_RECORDS[path.suffix](path, [])))))
@@ -355,42 +352,20 @@ def _joined(images: list[Any], annotations: list[Any]) -> list[Any]:
     return rows + [{_CAPTION: text} for texts in captions.values() for text in texts]
 
 
-def _parquet_records(path: Path, columns: list[str]) -> Iterator[Values]:
+def parquet_records(path: Path, columns: list[str]) -> Iterator[Values]:
     """Yield the rows of a Parquet file, as mappings with the given columns, or all but images."""
-    with parquet_file(path) as file:
+    with parquet_file(path, trusted=False) as file:
         plain = [each.name for each in file.schema_arrow if not holds_images(each.type)]
-        yield from parquet_rows(file, columns or plain)
-
-
-@contextmanager
-def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
-    """Context manager: open a Parquet file of captions.
-
-    Raises:
-        SourceError: it cannot be read, now or later.
-    """
-    try:
-        with parquet.parquet_file(path, trusted=False) as file:
-            _refuse_repeated_columns(path, file.schema_arrow.names)
-            yield file
-    except DamagedFileError as error:
-        raise SourceError(f"{error}; fetch it again") from error
-
-
-def parquet_rows(
-    file: pq.ParquetFile, columns: list[str], groups: list[int] | None = None
-) -> Iterator[Values]:
-    """Yield the rows of an open Parquet file, or of some of its row groups, read in batches."""
-    for batch in file.iter_batches(batch_size=_BATCH, row_groups=groups, columns=columns):
-        try:
-            yield from batch.to_pylist()
-        except (ValueError, OverflowError):  # texts that are not UTF-8, times beyond Python's
-            for row in range(len(batch)):
-                try:
-                    (values,) = batch.slice(row, 1).to_pylist()
-                except (ValueError, OverflowError) as error:
-                    values = UnreadableRecord(str(error))
-                yield values
+        for batch in batches(file, _BATCH, columns or plain):
+            try:
+                yield from batch.to_pylist()
+            except (ValueError, OverflowError):  # texts that are not UTF-8, times beyond Python's
+                for row in range(len(batch)):
+                    try:
+                        (values,) = batch.slice(row, 1).to_pylist()
+                    except (ValueError, OverflowError) as error:
+                        values = UnreadableRecord(str(error))
+                    yield values
 
 
 def missing_columns(path: Path, missing: list[str], header: list[str]) -> SourceError:
@@ -453,13 +428,6 @@ def _by_name(names: Iterable[str], wanted: tuple[str, ...], others: bool = False
     return [name for name in ranked if others or place[name] in wanted]
 
 
-def _refuse_repeated_columns(path: Path, names: list[str]) -> None:
-    """Raise an error for a table with a repeated column name."""
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated is not None:
-        raise SourceError(f"{path} has the column {shown(repeated)} more than once; rename one")
-
-
 _JSON = (".json", ".jsonl", ".ndjson")
 _RECORDS = {
     ".csv": _csv_records,
@@ -467,7 +435,7 @@ _RECORDS = {
     ".json": _json_records,
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
-    ".parquet": _parquet_records,
+    ".parquet": parquet_records,
 }
 SUFFIXES = tuple(_RECORDS)
 """Endings of the files that are tables."""
