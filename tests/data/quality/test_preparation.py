@@ -1,6 +1,6 @@
 """Captions to sentences, and the tally."""
 
-from compo_pipeline.data.quality.preparation import Preparation
+from compo_pipeline.data.quality.ingest import Preparation
 from compo_pipeline.data.quality.settings import SentenceSettings
 from compo_pipeline.data.readers.record import RawCaption
 

@@ -1,4 +1,9 @@
-"""Ingest: from the records of a source to caption rows, facts, a report and a manifest."""
+"""Ingest: from the records of a source to caption rows, facts, a report and a manifest.
+
+Rows that are held out of training, where a source has no held-out split of its own, are of images
+that a sample leaves (split `held_out`), or else are taken from the rows that would train (split
+`carved`). All rows of an image leave together.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,8 @@ import logging
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -15,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from compo_pipeline.core import sentences as language
 from compo_pipeline.core.hashing import file_hash
 from compo_pipeline.core.records import Caption, Fact, Rejected, schema
 from compo_pipeline.core.seeding import digest
@@ -22,17 +30,23 @@ from compo_pipeline.core.table_files import LOCAL, PART, PrepareSettings
 from compo_pipeline.core.tables import CARVED, HELD_OUT, Table, codes
 from compo_pipeline.data.images.decoding import DecodedImage
 from compo_pipeline.data.quality import images
-from compo_pipeline.data.quality.caption_form import distinct_texts, first_sentences
-from compo_pipeline.data.quality.held_out import carve, content_of, surplus
-from compo_pipeline.data.quality.preparation import Preparation
-from compo_pipeline.data.quality.quarantine import most_frequent
-from compo_pipeline.data.quality.settings import IngestSettings
-from compo_pipeline.data.readers.record import (
-    NOT_BAD,
-    RawCaption,
-    SourceError,
+from compo_pipeline.data.quality.caption_form import (
+    FORMS,
+    count_forms,
+    distinct_texts,
+    first_sentences,
+    plain,
 )
+from compo_pipeline.data.quality.quarantine import most_frequent
+from compo_pipeline.data.quality.settings import IngestSettings, SentenceSettings
+from compo_pipeline.data.readers.record import NOT_BAD, RawCaption, SourceError
 from compo_pipeline.data.settings import SampleSettings
+
+# Each caption of an image is read once per row, and those rows are close together.
+_CACHED_TEXTS = 50_000
+_USED, _SHORT, _LONG = "used", "too_few_words", "too_many_words"
+_SHOWN = 20  # examples of cleaned captions in the report
+_SHARE = 10  # at most one training image in so many is carved
 
 log = logging.getLogger(__name__)
 
@@ -250,6 +264,78 @@ def _measured_images(
         yield from images.measure(root, some, settings, engine).values()
 
 
+Counted = tuple[tuple[str, int], ...]
+"""Sentences with their numbers of words."""
+
+
+class Preparation:
+    """Cleans captions and splits them into sentences, with counts for the ingest report.
+
+    Only the rows' own captions count, so each caption of a source counts once.
+    """
+
+    def __init__(self, settings: SentenceSettings) -> None:
+        self._settings = settings
+        self._counts, self._openings = Counter[str](), Counter[str]()
+        self._examples: list[dict[str, str]] = []
+        self._forms = {name: {"captions": 0, "examples": []} for name in FORMS}
+
+    def sentences(self, raw: RawCaption) -> tuple[Counted, list[int]]:
+        """Distinct usable sentences of a row, and their numbers of words.
+
+        If the row's own caption has no usable sentence, there is none, and the numbers are those of
+        all its sentences.
+        """
+        texts, whole = [plain(text) for text in raw.own], self._settings.whole
+        if not whole:
+            texts[0], opening = language.clean(texts[0])
+            self._openings.update([] if opening is None else [opening])
+            if opening is not None and len(self._examples) < _SHOWN:
+                example = {"sample_id": raw.sample_id, "before": raw.own[0], "after": texts[0]}
+                self._examples.append(example)
+        count_forms(" ".join(raw.own), " ".join(texts), self._forms)
+        own = [counted for text in texts for counted in _sentences_with_lengths(text, whole)]
+        fit = [counted for counted in own if self._judge(counted) == _USED]
+        self._counts.update(["captions", *map(self._judge, own)])
+        if not fit:
+            self._counts["without"] += 1
+            return (), [words for _, words in own]
+        for text in raw.further:
+            parts = _sentences_with_lengths(plain(text), whole)
+            fit += [counted for counted in parts if self._judge(counted) == _USED]
+        distinct = tuple(dict.fromkeys(fit))
+        return distinct, [words for _, words in distinct]
+
+    def report(self) -> dict[str, Any]:
+        """Counts of cleaned captions and used sentences so far, with examples."""
+        counts, cleaned = self._counts, self._openings.total()
+        return {
+            "captions": counts["captions"],
+            "captions_cleaned": cleaned,
+            "share_cleaned": cleaned / max(1, counts["captions"]),
+            "openings": dict(self._openings.most_common()),
+            "examples": self._examples,
+            "sentences_used": counts[_USED],
+            "sentences_dropped": {reason: counts[reason] for reason in (_SHORT, _LONG)},
+            "captions_without_a_sentence": counts["without"],
+            "forms": self._forms,
+        }
+
+    def _judge(self, counted: tuple[str, int]) -> str:
+        """Whether a sentence is used, or why not."""
+        _, words = counted
+        if words < self._settings.least_words:
+            return _SHORT
+        return _LONG if words > self._settings.most_words else _USED
+
+
+@lru_cache(_CACHED_TEXTS)
+def _sentences_with_lengths(text: str, whole: bool) -> Counted:
+    """Sentences of a plain text, each with its number of words."""
+    sentences = [text] if whole else language.split(text)
+    return tuple((sentence, language.word_count(sentence)) for sentence in sentences)
+
+
 def held_out_per_source(held_out: int, sources: int) -> int:
     """Number of held-out images per source: an equal share of all, rounded up."""
     return -(-held_out // sources)
@@ -302,6 +388,95 @@ def draw_sample(
     report = {"split": settings.split, "seed": settings.seed}
     report |= {"records": seen, "taken": len(drawn)}
     return [record for _, record in sorted(passed, key=lambda entry: entry[0])], report
+
+
+def surplus(
+    records: Iterable[RawCaption | Rejected],
+    sample: Iterable[RawCaption | Rejected],
+    split: str,
+    images: int,
+) -> list[RawCaption]:
+    """Records of images that a sample leaves out, moved to the split `held_out`.
+
+    The hash of an image's path draws among them, so no other image changes which of two is
+    preferred.
+
+    Args:
+        records: records of the source, read twice.
+        sample: records that were drawn, and those of other splits.
+        split: the sampled one.
+        images: largest number of images.
+    """
+    taken = {digest(record.image) for record in sample if isinstance(record, RawCaption)}
+
+    def spare() -> Iterator[tuple[int, RawCaption]]:
+        for record in records:
+            if isinstance(record, Rejected) or record.split != split:
+                continue
+            if digest(record.image) not in taken:
+                yield digest(HELD_OUT, record.image), record
+
+    ranks = np.unique(np.fromiter((rank for rank, _ in spare()), np.uint64))
+    chosen, found = set(ranks[:images].tolist()), dict[int, list[RawCaption]]()
+    for rank, record in spare():
+        if rank in chosen:
+            found.setdefault(rank, []).append(replace(record, split=HELD_OUT))
+    return [record for own in found.values() for record in own]
+
+
+def carve(
+    rows: Table[Caption], images: Table[DecodedImage], split: str, wanted: int
+) -> Table[Caption]:
+    """Move the rows of some training images to the split `carved`, which is not trained on.
+
+    The hash of an image's content draws it. Images that a further split has too are left alone:
+    they do not train. At most a tenth of the training images is taken.
+
+    Args:
+        rows: rows of all splits. Those of `held_out` count as wanted images.
+        images: measurements, in the order in which the rows name the images first.
+        split: split that trains.
+        wanted: number of held-out images in all.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    content = content_of(rows, images)
+    names = rows.column("split")
+    trains, spare = (np.asarray(pc.equal(names, name), bool) for name in (split, HELD_OUT))
+    whole = np.asarray(pc.is_null(images.column("error")))[rows.codes("image")]
+    missing = wanted - len(np.unique(content[spare & whole]))
+    if missing <= 0:
+        return rows
+    elsewhere = np.unique(content[~trains])
+    distinct, first = np.unique(content, return_index=True)
+    fit = (trains & whole)[first] & ~np.isin(distinct, elsewhere)
+    hashes = images.column("sha256").take(pa.array(rows.codes("image")[first[fit]])).to_pylist()
+    count = min(missing, len(hashes) // _SHARE)
+    if count < missing:
+        log.warning(
+            "foils.carve: %d images are to be held out, but no more than a tenth of %d training "
+            "images is carved: %d are; lower foils.carve, or add data.",
+            wanted,
+            len(hashes),
+            count,
+        )
+    order = np.argsort([digest(CARVED, each) for each in hashes], kind="stable")
+    chosen = np.isin(content, distinct[fit][order[:count]])
+    moved = pc.if_else(pa.array(chosen), CARVED, names.combine_chunks())
+    return rows.with_columns(split=pa.chunked_array([moved]))
+
+
+def content_of(rows: Table[Caption], images: Table[DecodedImage]) -> NDArray[np.int64]:
+    """Integer id of each row's image content [n], equal for images with equal bytes.
+
+    Images that do not decode equal only themselves.
+    """
+    import pyarrow.compute as pc
+
+    errors = images.column("error")
+    same = pc.if_else(pc.is_null(errors), images.column("sha256"), images.column("path"))
+    return codes(same)[rows.codes("image")].astype(np.int64)
 
 
 def facts_of(
