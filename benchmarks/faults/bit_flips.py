@@ -34,7 +34,7 @@ from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.records import Score, to_table
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.stores import KeyValueStore, TensorStore
-from compo_pipeline.core.table_files import stream_rows, write_rows
+from compo_pipeline.core.table_files import write_rows
 from compo_pipeline.core.tables import Table
 from compo_pipeline.training import checkpoint
 
@@ -67,7 +67,7 @@ def rows(row_type: type, count: int) -> Iterator[Any]:
 
 
 def _read_rows(file: Path, row_type: type) -> list[Any]:
-    return list(stream_rows(file, row_type))
+    return list(Table.open(file, row_type))
 
 
 def outcomes(file: Path, read: Read, flips: int, random_: random.Random) -> Counter[str]:

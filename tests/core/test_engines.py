@@ -81,7 +81,7 @@ def test_an_error_of_the_function_comes_back_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_names_the_key() -> None:
-    with pytest.raises(SettingsError, match=r"prepare.workers: one of 2 processes died"):
+    with pytest.raises(SettingsError, match=r"prepare.workers: a worker died"):
         list(map_partitions(os._exit, [1], PROCESSES))
 
 
@@ -195,7 +195,7 @@ def test_errors_of_a_cluster_are_one_line(
     with pytest.raises(ImageError, match="missing: ") as raised:
         list(map_partitions(partial(decoding.load, tmp_path, limits=Limits()), ["no.png"], CLUSTER))
     assert raised.value.reason == "missing"
-    with pytest.raises(SettingsError, match=r"prepare.workers: a worker of Ray died") as died:
+    with pytest.raises(SettingsError, match=r"prepare.workers: a worker died") as died:
         list(map_partitions(os._exit, [1], CLUSTER))
     monkeypatch.setattr(Path, "cwd", lambda: tmp_path / "none")
     with pytest.raises(

@@ -262,7 +262,7 @@ from pathlib import Path
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.core.records import Caption
-from compo_pipeline.core.table_files import stream_rows
+from compo_pipeline.core.tables import Table
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.launch import train_together
 from compo_pipeline.training.loop import Job, jobs_of
@@ -270,7 +270,7 @@ from compo_pipeline.training.settings import TrainingSettings
 from pydantic import TypeAdapter
 captions, views, root, model, recipe, resume = map(Path, sys.argv[1:])
 settings = TypeAdapter(TrainingSettings).validate_json(recipe.read_text())
-base, rows = ModelSettings(f"local-dir:{model}"), list(stream_rows(captions, Caption))
+base, rows = ModelSettings(f"local-dir:{model}"), Table.open(captions, Caption)
 inputs = TrainingInputs(rows, "data", views, root, base, settings, 0, resume)
 method = Clic(ClicViews(), ClicObjective(trains=("image", "text")))
 jobs = jobs_of(method, resume / "checkpoint", resume / "control_checkpoint", control=False)

@@ -289,9 +289,15 @@ def in_order(
     partitions: Iterable[Partition],
     ahead: int,
 ) -> Iterator[Result]:
-    """Yield results of a function that a pool calls, in order, with at most `ahead` under way."""
-    rest = iter(partitions)
-    waiting = deque(pool.submit(function, each) for each in islice(rest, ahead))
-    while waiting:
-        yield waiting.popleft().result()
-        waiting.extend(pool.submit(function, each) for each in islice(rest, 1))
+    """Yield results of a function that a pool calls, in order, with at most `ahead` under way.
+
+    The pool is shut down at the end.
+    """
+    try:
+        rest = iter(partitions)
+        waiting = deque(pool.submit(function, each) for each in islice(rest, ahead))
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(pool.submit(function, each) for each in islice(rest, 1))
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -12,7 +12,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ from pydantic import Field, PositiveInt
 
 from compo_pipeline.core import compute
 from compo_pipeline.core.hashing import hash_of
-from compo_pipeline.core.parquet import batches, parquet_file, write_parquet
+from compo_pipeline.core.parquet import parquet_file, write_parquet
 from compo_pipeline.core.progress import Meter
-from compo_pipeline.core.records import check_columns, decoded, schema, to_table
+from compo_pipeline.core.records import schema, to_table
 from compo_pipeline.core.settings import SettingsError, pip_install, settings
 from compo_pipeline.core.tables import GROUP, Row, Table, grouped
 
@@ -39,7 +39,11 @@ Result = TypeVar("Result")
 
 PART = 10_000
 """Rows that are computed together: what a kill loses at most."""
-_STORED = "Finished parts are stored, and the same command computes the rest"
+_DIED = (
+    "prepare.workers: a worker died ({}); expected fewer where memory is short, and on a cluster "
+    "the project's folder at one path on every host. Finished parts are stored, and the same "
+    "command computes the rest"
+)
 
 
 @settings
@@ -149,18 +153,6 @@ def _read(path: Path) -> pa.Table:
         return file.read()
 
 
-def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
-    """Yield the rows of a table that `write_rows` wrote, in file order.
-
-    Raises:
-        DamagedFileError: its bytes have changed since, or it has other columns.
-    """
-    with parquet_file(path) as file:
-        check_columns(file.schema_arrow, row_type)
-        for batch in batches(file, GROUP):
-            yield from decoded(batch, row_type)
-
-
 def map_partitions(
     function: Callable[[Partition], Result],
     partitions: Iterable[Partition],
@@ -184,26 +176,17 @@ def map_partitions(
     start = (function, workers, Path.cwd())
     if settings.address is not None:
         yield from _map_on_cluster(start, partitions, settings.address, settings.workers)
-        return
-    if workers == 1:
+    elif workers == 1:
         yield from map(function, partitions)
-        return
-    call: Callable[[Partition], Result] = _apply_function
-    pool: Executor
-    if settings.workers is None:
-        pool, call = ThreadPoolExecutor(workers), function
+    elif settings.workers is None:
+        yield from compute.in_order(ThreadPoolExecutor(workers), function, partitions, 2 * workers)
     else:  # a forked worker would inherit whatever its parent had loaded
         spawn = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(workers, spawn, _start_worker, start)
-    try:
-        yield from compute.in_order(pool, call, partitions, 2 * workers)
-    except BrokenProcessPool:
-        raise SettingsError(
-            f"prepare.workers: one of {workers} processes died (killed, or out of memory); "
-            f"expected fewer where memory is short. {_STORED}"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+        try:
+            yield from compute.in_order(pool, _apply_function, partitions, 2 * workers)
+        except BrokenProcessPool:
+            raise SettingsError(_DIED.format("killed, or out of memory")) from None
 
 
 def _map_on_cluster(
@@ -223,17 +206,13 @@ def _map_on_cluster(
             f"{pip_install('scale')}, and on every host the project's folder at the same path and, "
             "for a cluster with tokens, RAY_AUTH_MODE=token"
         ) from None
-    try:
-        with pool:
-            for found in pool.imap(_apply_function, partitions):
-                if isinstance(found, Exception):
-                    raise getattr(found, "underlying", found)  # of Ray's PoolTaskError
-                yield found
-    except ray.exceptions.RayError as error:
-        raise SettingsError(
-            f"prepare.workers: a worker of Ray died ({_last_line(error)}); expected fewer where "
-            f"memory is short, and the project's folder at one path on every host. {_STORED}"
-        ) from None
+    with pool:
+        for found in pool.imap(_apply_function, partitions):
+            if isinstance(found, ray.exceptions.RayError):
+                raise SettingsError(_DIED.format(_last_line(found)))
+            if isinstance(found, Exception):
+                raise getattr(found, "underlying", found)  # of Ray's PoolTaskError
+            yield found
 
 
 def _last_line(error: BaseException) -> str:
@@ -255,7 +234,6 @@ def _start_worker(function: Callable[[Any], Any], workers: int, folder: Path) ->
 
 
 def _exit_with(parent: BaseProcess) -> None:
-    """Wait for the parent process to end, then end this worker process."""
     parent.join()
     os._exit(1)
 

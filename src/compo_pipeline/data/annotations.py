@@ -402,6 +402,7 @@ def _places(
     ]
     names = [values[keys.index("image")] for values in given if all(values) and "image" in keys]
     image = _image_normaliser(settings, names, rows)
+    forms: dict[str, Callable[[str], str]]
     forms = {"sample_id": str, "image": image, "caption": _normalised_caption}
     by_key: dict[int, list[Place]] = {}
     for number, row in enumerate(rows):
@@ -411,7 +412,7 @@ def _places(
             own = {"sample_id": ids, "image": path, "caption": {_normalised_caption(text)}}
             for shared in product(*(own[name] for name in keys)):
                 by_key.setdefault(digest(*shared), []).append((number, sentence))
-    found = []
+    found: list[Sequence[Place] | None] = []
     for values in given:
         normalised = (forms[name](value) for name, value in zip(keys, values, strict=False))
         found.append(by_key.get(digest(*normalised), ()) if all(values) else None)

@@ -223,9 +223,8 @@ class Embedder:
             key = hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
             return key, None if key in known else loaded.preprocess(image)
 
-        with ThreadPoolExecutor(self.settings.workers) as pool:
-            ready = in_order(pool, prepare, wanted.values(), 2 * self.settings.image_batch)
-            yield from zip(wanted, ready, strict=True)
+        pool, ahead = ThreadPoolExecutor(self.settings.workers), 2 * self.settings.image_batch
+        yield from zip(wanted, in_order(pool, prepare, wanted.values(), ahead), strict=True)
 
     @torch.inference_mode()
     def _encode_texts(

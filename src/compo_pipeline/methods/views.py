@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,17 +18,17 @@ from pydantic import PositiveInt
 
 from compo_pipeline.core.files import atomic_folder
 from compo_pipeline.core.hashing import files_hash
-from compo_pipeline.core.records import Caption, Counterfactual, View
+from compo_pipeline.core.parquet import batches, parquet_file
+from compo_pipeline.core.records import Caption, Counterfactual, View, decoded
 from compo_pipeline.core.settings import SettingsError, Share, settings
 from compo_pipeline.core.table_files import (
     LOCAL,
     Parts,
     PrepareSettings,
     resumable,
-    stream_rows,
     write_rows,
 )
-from compo_pipeline.core.tables import Groups, Table
+from compo_pipeline.core.tables import GROUP, Groups, Table
 from compo_pipeline.data.annotations import AnnotationSettings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
@@ -309,12 +310,13 @@ def _log_counts(
         ValueError: it has no view.
     """
     counts: Counter[str] = Counter()
-    for view in stream_rows(file, View):
-        counts.update(["views", view.kind])
-        if view.kind != "long":
-            counts["lost"] += view.negatives.count(None)
-            counts.update(["edited"] * bool(view.counterfactuals))
-            counts["images"] += sum(map(bool, view.counterfactuals))
+    with parquet_file(file) as opened:
+        for view in chain.from_iterable(decoded(batch, View) for batch in batches(opened, GROUP)):
+            counts.update(["views", view.kind])
+            if view.kind != "long":
+                counts["lost"] += view.negatives.count(None)
+                counts.update(["edited"] * bool(view.counterfactuals))
+                counts["images"] += sum(map(bool, view.counterfactuals))
     name, rows = method.name, len(captions)
     if not counts["views"]:
         raise ValueError(
