@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from compo_pipeline.core.records import Caption, Counterfactual, View
-from compo_pipeline.methods.clip import pair_batch
+from compo_pipeline.methods.clip import control_of
 from compo_pipeline.methods.contract import Example, ImageInput, ViewContext
 from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, embed_pairs
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
@@ -216,4 +216,5 @@ def test_the_control_sees_the_caption_that_was_drawn(
 ) -> None:
     row = caption("a", "A one.", "A two.")
     (view,) = drawn([row], edits("a", 1, negative="n"))
-    assert reader.texts(pair_batch([Example(row, view)], reader).texts) == ["a two."]
+    plain = control_of(sparcl())
+    assert reader.texts(plain.collate([Example(row, view)], 0, reader).batch.texts) == ["a two."]

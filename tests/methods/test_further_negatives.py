@@ -148,7 +148,7 @@ def test_ce_clip_has_a_negative_of_each_kind(rows: list[Caption], context: ViewC
 
 def pairs_batch(method: Method) -> tuple[Any, Tensor, Tensor, Tensor]:
     """Two further texts a row, one of the last row missing; images, texts, negatives."""
-    from compo_pipeline.methods.text_pairs import TextPairsBatch
+    from compo_pipeline.methods.negclip import TextPairsBatch
 
     valid = torch.ones(2, 3, 3, dtype=torch.bool)
     valid[1, 0, 1] = valid[1, 1, 0] = False

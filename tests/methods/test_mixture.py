@@ -21,9 +21,8 @@ from compo_pipeline.core.tables import Table
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings, ViewContext
-from compo_pipeline.methods.mixture import Mixture, apportion
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
-from compo_pipeline.methods.views import EpochViews, write
+from compo_pipeline.methods.views import EpochViews, Mixture, apportion, write
 
 CLIC = Clic(ClicViews(), ClicObjective())
 CLIP = Clip(NoViewSettings(), ClipObjective())
@@ -68,10 +67,9 @@ def test_a_source_is_passed_through_again_and_again(
     mixture = Mixture({"a": 1.0}, share, seed)
     drawn: list[tuple[int, int]] = []
     for epoch in range(epochs):
-        numbers, passes = mixture.anchors("a", rows, share, epoch)
-        assert len(numbers) == share
-        own = list(zip(passes.tolist(), numbers.tolist(), strict=True))
-        assert own == sorted(own)
+        taken = mixture.taken("a", rows, share, epoch)
+        own = [(number, row) for number, found in taken for row in found.tolist()]
+        assert len(own) == share and own == sorted(own)
         drawn += own
     # Every pass but the last one has every row once.
     assert len(set(drawn)) == len(drawn) == epochs * share
@@ -85,7 +83,7 @@ def test_a_source_is_passed_through_again_and_again(
 
 def test_passes_have_orders_of_their_own() -> None:
     def first_half(seed: int, source: str, number: int) -> list[int]:
-        rows, _ = Mixture({}, None, seed).anchors(source, 100, 50, 2 * number)
+        ((_, rows),) = Mixture({}, None, seed).taken(source, 100, 50, 2 * number)
         return rows.tolist()
 
     found = [first_half(*each) for each in itertools.product((0, 1), "ab", (0, 1))]

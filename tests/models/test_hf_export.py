@@ -14,6 +14,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.hf_export import to_hugging_face
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, export, load
@@ -187,6 +188,20 @@ def same(first: LoadedModel, second: LoadedModel) -> None:
     for name, tensor in states[0].items():
         assert torch.equal(tensor, states[1][name]), name
     assert first.quick_gelu == second.quick_gelu
+
+
+def test_a_clip_of_other_numbers_is_imported_again(
+    write: Write, imported_model: Callable[..., LoadedModel], tmp_path: Path
+) -> None:
+    """Of CLIPS's: GELU by tanh, norms of another epsilon, texts of 80 tokens."""
+    own = {"act_kwargs": {"approximate": "tanh"}, "norm_kwargs": {"eps": 1e-3}}
+    checkpoint = write({**VIT, **own}, {**TEXT, **own, "context_length": 80})
+    first, second = load(checkpoint), imported_model(to_hugging_face(checkpoint, tmp_path / "hf"))
+    same(first, second)
+    pixels = torch.randn(1, 3, 32, 32)
+    assert torch.equal(encode_images(first.model, pixels), encode_images(second.model, pixels))
+    tokens = first.tokenize(TEXTS)
+    assert torch.equal(encode_texts(first.model, tokens), encode_texts(second.model, tokens))
 
 
 def test_siglips_text_tower_needs_its_image_tower(tiny_siglip: Path, tmp_path: Path) -> None:

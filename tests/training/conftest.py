@@ -11,8 +11,7 @@ from PIL import Image
 from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Method, ViewContext
-from compo_pipeline.methods.mixture import ALL_ROWS, Mixture
-from compo_pipeline.methods.views import write
+from compo_pipeline.methods.views import ALL_ROWS, Mixture, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 

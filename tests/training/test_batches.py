@@ -20,8 +20,7 @@ from compo_pipeline.core.tables import codes
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import NoViewSettings
-from compo_pipeline.methods.mixture import Mixture
-from compo_pipeline.methods.views import EpochViews
+from compo_pipeline.methods.views import EpochViews, Mixture
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training.batches import Batches, deal
 from compo_pipeline.training.preprocessing import ModelPreprocessor

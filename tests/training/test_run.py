@@ -25,7 +25,7 @@ from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import control_of
 from compo_pipeline.methods.contract import Method, NoViewSettings
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
-from compo_pipeline.methods.mixture import Mixture
+from compo_pipeline.methods.views import Mixture
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
@@ -46,7 +46,7 @@ from pathlib import Path
 import torch
 import pyarrow.parquet as pq
 from compo_pipeline.core.settings import parse
-from compo_pipeline.methods.mixture import Mixture
+from compo_pipeline.methods.views import Mixture
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.core.records import Caption

@@ -39,12 +39,7 @@ class CeClipViews(NegativeViews):
     Each rule is a kind with a threshold of its own.
     """
 
-    generators: Rules = (
-        "negclip",
-        "replace_attribute",
-        "replace_entity",
-        "replace_verb",
-    )
+    generators: Rules = ("negclip", "replace_attribute", "replace_entity", "replace_verb")
 
 
 @settings

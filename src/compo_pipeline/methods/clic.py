@@ -32,7 +32,7 @@ from compo_pipeline.data.images.composites import Axis, axis_of, orientation
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.losses import contrastive, hard_negative, unimodal
-from compo_pipeline.methods.clip import PairBatch, pair_batch, pair_loss
+from compo_pipeline.methods.clip import Clip, ClipObjective, PairBatch
 from compo_pipeline.methods.contract import (
     Collated,
     Encoder,
@@ -40,6 +40,7 @@ from compo_pipeline.methods.contract import (
     ImageInput,
     LossTerms,
     Method,
+    NoViewSettings,
     Objective,
     Preprocessor,
     Sampler,
@@ -52,6 +53,7 @@ from compo_pipeline.methods.views import from_table, provenance, single_image, s
 POSITIVES = 5  # a view holds so many; a run uses the first k
 CANDIDATES = 5
 DRAWS = 4 * CANDIDATES  # at most, to find as many that differ
+PLAIN = Clip(NoViewSettings(), ClipObjective())  # whose batches and loss the odd steps have
 
 
 if TYPE_CHECKING:
@@ -320,7 +322,7 @@ class Clic(Method):
     ) -> Collated:
         """Batch of a step: image-caption pairs at CLIP's odd steps, else composites."""
         if self._is_clip_step(step):
-            return Collated(pair_batch(examples, preprocessor), {"rows": len(examples)})
+            return PLAIN.collate(examples, step, preprocessor)
         views = [example.view for example in examples]
         positives = preprocessor.tokens(
             [view.positives[k].lower() for k in range(self.objective.positives) for view in views]
@@ -346,7 +348,7 @@ class Clic(Method):
     def loss(self, encoder: Encoder, batch: ClicBatch | PairBatch) -> LossTerms:
         """Weighted losses: CLIC's three (paper, Eq. 4-6), or CLIP's at its own steps."""
         if isinstance(batch, PairBatch):
-            return pair_loss(encoder, batch)
+            return PLAIN.loss(encoder, batch)
         weights, scale = self.objective.weights, encoder.scale
         images = encoder.images(batch.images)
         tokens = [batch.positives, batch.negatives] if weights.s_neg else [batch.positives]
@@ -356,7 +358,7 @@ class Clic(Method):
         terms = {
             "contrastive": Term(
                 contrastive.multi_positive(images, positives, scale), weights.contrastive
-            ),
+            )
         }
         if weights.s_neg:
             value = hard_negative.s_neg(images, positives, texts[-1], batch.valid, scale)

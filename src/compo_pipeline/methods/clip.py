@@ -55,20 +55,6 @@ class PairBatch(NamedTuple):
     texts: Tensor  # [m, T]
 
 
-def pair_batch(examples: Sequence[Example], preprocessor: Preprocessor) -> PairBatch:
-    """Batch of each example's own image and the sentence paired with it, lower-cased."""
-    return PairBatch(
-        preprocessor.images([single_image(example) for example in examples]),
-        preprocessor.tokens([own_sentence(example).lower() for example in examples]),
-    )
-
-
-def pair_loss(encoder: Encoder, batch: PairBatch) -> LossTerms:
-    """The CLIP loss of a batch as the only loss term."""
-    images, texts = encoder.images(batch.images), encoder.texts(batch.texts)
-    return {"clip": Term(contrastive.clip(images, texts, encoder.scale), 1.0)}
-
-
 class Clip(Method):
     """The CLIP method: fine-tuning on image-caption pairs with the softmax loss."""
 
@@ -84,12 +70,15 @@ class Clip(Method):
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """Collate image-caption pairs into a batch, in the same way at every training step."""
-        return Collated(pair_batch(examples, preprocessor), {"rows": len(examples)})
+        """Batch of each example's own image and the sentence paired with it, lower-cased."""
+        images = preprocessor.images([single_image(example) for example in examples])
+        texts = preprocessor.tokens([own_sentence(example).lower() for example in examples])
+        return Collated(PairBatch(images, texts), {"rows": len(examples)})
 
     def loss(self, encoder: Encoder, batch: PairBatch) -> LossTerms:
         """The CLIP loss of a batch as the only loss term."""
-        return pair_loss(encoder, batch)
+        images, texts = encoder.images(batch.images), encoder.texts(batch.texts)
+        return {"clip": Term(contrastive.clip(images, texts, encoder.scale), 1.0)}
 
 
 @settings

@@ -34,8 +34,7 @@ from compo_pipeline.methods.contract import (
     ViewContext,
     embed_texts,
 )
-from compo_pipeline.methods.negclip import NegativeViews, Rule, Rules
-from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
+from compo_pipeline.methods.negclip import NegativeViews, Rule, Rules, TextPairs, TextPairsBatch
 from compo_pipeline.methods.views import from_table, single_view
 
 

@@ -32,9 +32,8 @@ from compo_pipeline.methods.contract import (
     ViewContext,
     embed_texts,
 )
-from compo_pipeline.methods.negclip import NegativeViews, Rules
+from compo_pipeline.methods.negclip import NegativeViews, Rules, TextPairs, TextPairsBatch
 from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrastive_terms
-from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
 from compo_pipeline.methods.views import from_table, single_view
 
 

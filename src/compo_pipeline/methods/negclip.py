@@ -1,13 +1,14 @@
 """NegCLIP: hard negatives as further texts of the contrast, the baseline of both papers.
 
 `TextNegatives` has what it shares with FSC-CLIP: hard negatives written by rule for each caption,
-in views and batches.
+in views and batches; `TextPairs` what DAC and CS-CLIP share, further texts of an image with a
+negative each.
 
 Source: CLIC paper, Eq. 2 (their variant: `generators: [swap]`, the text tower alone); FSC-CLIP
 paper, Sec. 4.1, NegCLIP with negatives drawn afresh and no batch of similar images (their variant:
 `generators: [negclip]`, both towers).
 
-Shapes: m rows of a batch, K negatives a row, T tokens of context.
+Shapes: m rows of a batch, K negatives and B further texts a row, T tokens of context.
 """
 
 from __future__ import annotations
@@ -211,6 +212,49 @@ class TextNegatives(Method):
         }
         images = preprocessor.images([row.image for row in rows])
         return Collated(NegativesBatch(images, tokens, valid), counts)
+
+
+class TextPairsBatch(NamedTuple):
+    """Batch of m images, each with B + 1 texts (first the caption) and their negatives."""
+
+    images: Tensor  # [m, 3, H, W], or [m] rows of features
+    texts: Tensor  # [2, m, B + 1, T]: the texts, then their negatives
+    valid: Tensor  # [2, m, B + 1] bool: the text exists
+
+
+class TextPairs(TextNegatives):
+    """Base class of methods whose views have several texts, each with one negative.
+
+    In their views `negatives` is parallel to `positives`, the caption first; a text that is missing
+    has no negative either.
+    """
+
+    def collate(
+        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
+    ) -> Collated:
+        """Batch of images, texts and their negatives.
+
+        A negative with the same tokens as a text of its row is absent, and counted. The empty text
+        in place of a missing one is masked.
+        """
+        views = [example.view for example in examples]
+        rows = [view.positives for view in views] + [view.negatives for view in views]
+        width = max(map(len, rows))
+        flat = [text for row in rows for text in (*row, *[None] * (width - len(row)))]
+        tokens = preprocessor.tokens([(text or "").lower() for text in flat])
+        texts = tokens.view(2, len(views), width, -1)
+        valid = torch.tensor([text is not None for text in flat]).view(2, len(views), width)
+        alike = (texts[1][:, :, None] == texts[0][:, None]).all(-1) & valid[0][:, None]
+        equal = valid[1] & alike.any(-1)
+        counts = {
+            "rows": len(views),
+            "further texts": int(valid[0, :, 1:].sum()),
+            "negatives that could not be made": int((valid[0] & ~valid[1]).sum()),
+            "negatives equal to a positive": int(equal.sum()),
+        }
+        there = torch.stack([valid[0], valid[0] & valid[1] & ~equal])
+        images = preprocessor.images([single_image(example) for example in examples])
+        return Collated(TextPairsBatch(images, texts, there), counts)
 
 
 @settings

@@ -107,12 +107,7 @@ class SvlcR(TextNegatives):
         texts = embed_texts(encoder, batch.texts)
         texts, paraphrases = texts[:, :-1], texts[:, -1]
         terms = contrastive_terms(
-            self.objective,
-            images,
-            texts,
-            batch.valid,
-            encoder.scale,
-            negatives_in_contrast=True,
+            self.objective, images, texts, batch.valid, encoder.scale, negatives_in_contrast=True
         )
         if weight := self.objective.weights.positive:
             own = paraphrase_contrast(images, texts[:, 0], paraphrases, encoder.scale)

@@ -1,25 +1,30 @@
-"""Views: their tables on disk, one parquet file an epoch, and views of a single image."""
+"""Views: those of a single image, the rows of an epoch of several sources, tables on disk."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import logging
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import PositiveInt
 
 from compo_pipeline.core.files import atomic_folder
 from compo_pipeline.core.hashing import files_hash
 from compo_pipeline.core.parquet import batches, parquet_file
 from compo_pipeline.core.records import Caption, Counterfactual, View, decoded
+from compo_pipeline.core.seeding import rng
 from compo_pipeline.core.settings import SettingsError, Share, settings
 from compo_pipeline.core.table_files import (
     LOCAL,
@@ -33,7 +38,6 @@ from compo_pipeline.data.annotations import AnnotationSettings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
-from compo_pipeline.methods.mixture import ALL_ROWS, Anchors, Mixture, SourceRows
 from compo_pipeline.methods.registry import find
 
 VIEWS = 1
@@ -183,6 +187,111 @@ def by_sample(counterfactuals: Iterable[Counterfactual]) -> Mapping[str, Sequenc
     return Groups(Table.of(counterfactuals, Counterfactual))
 
 
+def apportion(total: int, weights: Mapping[str, float]) -> dict[str, int]:
+    """Integers that sum to `total` in proportion to weights, by the largest remainders.
+
+    Each is its exact share, rounded up or down; of equal remainders the first names are rounded up.
+
+    Args:
+        total: sum of the numbers.
+        weights: weights above zero, by name.
+    """
+    exact = {name: Fraction(weight) for name, weight in weights.items()}
+    quotas = {name: total * weight / sum(exact.values()) for name, weight in exact.items()}
+    found = {name: int(quota) for name, quota in quotas.items()}
+    by_remainder = sorted(quotas, key=lambda name: found[name] - quotas[name])
+    for name in by_remainder[: total - sum(found.values())]:
+        found[name] += 1
+    return found
+
+
+class SourceRows(NamedTuple):
+    """A source's training rows, its rows that have a view, and its number of rows per epoch."""
+
+    captions: Table[Caption]
+    anchors: Table[Caption]
+    share: int
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Sampling weights of several data sources, and the rows that an epoch takes of each.
+
+    A source is passed through again and again, each time in a new order, and an epoch takes the
+    next rows of each source: as many as its weight says.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Weights by source. Without any, an epoch takes every row once, from any source."""
+
+    epoch_rows: int | None = None
+    """Rows of an epoch; None: as many as the largest source has."""
+
+    seed: int = 0
+    """Seed of the order of each pass."""
+
+    def sources(self, captions: Table[Caption], method: Method) -> dict[str, SourceRows]:
+        """Training rows of each source, and its number of rows per epoch, by source name.
+
+        Args:
+            captions: all rows that train.
+            method: says which of them have a view.
+
+        Raises:
+            SettingsError: a source has no row that trains, or none in an epoch.
+        """
+        if not self.weights:
+            return {"": SourceRows(captions, captions, len(captions))}
+        found = {name: captions.having("source", [name]) for name in self.weights}
+        if empty := next((name for name, own in found.items() if not own), None):
+            others = ", ".join(captions.column("source").unique().to_pylist())
+            raise SettingsError(
+                f"data.sources.{empty}: none of its rows trains (views.split), only rows of "
+                f"{others} do; see its splits and the quarantine table, and run ingest and "
+                "validation again after a change of data.sources"
+            )
+        anchors = {name: own.where(method.anchors(own)) for name, own in found.items()}
+        if empty := next((name for name, own in anchors.items() if not own), None):
+            raise SettingsError(
+                f"data.sources.{empty}: none of its {len(found[empty])} rows has a view under the "
+                f"method '{method.name}': composites need two images of one orientation"
+            )
+        total = self.epoch_rows or max(map(len, anchors.values()))
+        shares = apportion(total, self.weights)
+        if empty := next((name for name, share in shares.items() if not share), None):
+            raise SettingsError(
+                f"data.sources.{empty}.weight: {self.weights[empty]:g} is less than a row of an "
+                f"epoch of {total}; expected a higher weight, or more rows at data.epoch_rows"
+            )
+        return {name: SourceRows(own, anchors[name], shares[name]) for name, own in found.items()}
+
+    def taken(
+        self, source: str, rows: int, share: int, epoch: int
+    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield the rows that an epoch takes of each pass through a source, ascending.
+
+        So no row comes again before all others of its source have come, and a row that an epoch
+        has twice has two views: those of two passes.
+
+        Args:
+            source: name of the source.
+            rows: rows of the source that have a view.
+            share: number of rows of the source in every epoch.
+            epoch: number of the epoch.
+        """
+        first, last = epoch * share, (epoch + 1) * share
+        for number in range(first // max(rows, 1), -(-last // max(rows, 1))):
+            start, stop = max(first - number * rows, 0), min(last - number * rows, rows)
+            order = array("q", range(rows))
+            if stop - start < rows:
+                rng(self.seed, "pass", source, number).shuffle(order)
+            yield number, np.sort(np.frombuffer(order, np.int64)[start:stop])
+
+
+ALL_ROWS = Mixture()
+"""Every row once in an epoch."""
+
+
 def write(
     method: Method,
     captions: Sequence[Caption],
@@ -220,12 +329,13 @@ def write(
         files = [place / f"epoch={epoch:02d}.parquet" for epoch in range(epochs)]
         for epoch, file in enumerate(files):
             if not file.exists():
-                anchors = {
-                    name: mixture.anchors(name, *source.counts, epoch)
-                    for name, source in sources.items()
-                }
-                drawing = _Drawing(method, sources, anchors, context, long_share, mixed)
-                count = sum(len(rows) for rows, _ in anchors.values())
+                taken = [
+                    (name, number, rows)
+                    for name, (_, anchors, share) in sources.items()
+                    for number, rows in mixture.taken(name, len(anchors), share, epoch)
+                ]
+                drawing = _Drawing(method, sources, taken, context, long_share, mixed)
+                count = sum(len(rows) for _, _, rows in taken)
                 what = f"drawing views of epoch {epoch}"
                 write_rows(file, Parts(what, drawing, count, own, engine), View)
             if epoch == 0:
@@ -247,7 +357,9 @@ class _Drawing:
 
     method: Method
     sources: Mapping[str, SourceRows]
-    anchors: Mapping[str, Anchors]
+    taken: Sequence[tuple[str, int, NDArray[np.int64]]]
+    """Source, pass, and rows of the source that have a view."""
+
     context: ViewContext
     long_share: float
     every: bool
@@ -276,25 +388,23 @@ class _Drawing:
 
     def __call__(self, part: range) -> Iterator[View]:
         start = 0
-        for name, (rows, passes) in self.anchors.items():
-            own = slice(max(part.start - start, 0), max(part.stop - start, 0))
+        for name, number, rows in self.taken:
+            own = rows[max(part.start - start, 0) : max(part.stop - start, 0)]
             start += len(rows)
-            for number in np.unique(passes[own]).tolist():
-                wanted = rows[own][passes[own] == number]
-                for caption in self.sources[name].anchors.take(wanted):
-                    view = self._sampler(name, number)(caption)
-                    if view is not None:
-                        yield view
-                    elif self.every:
-                        raise ValueError(
-                            f"'{self.method.name}' has no view of {caption.sample_id}, which its "
-                            "`anchors` name: the shares of data.sources would not hold"
-                        )
+            for caption in self.sources[name].anchors.take(own):
+                view = self._sampler(name, number)(caption)
+                if view is not None:
+                    yield view
+                elif self.every:
+                    raise ValueError(
+                        f"'{self.method.name}' has no view of {caption.sample_id}, which its "
+                        "`anchors` name: the shares of data.sources would not hold"
+                    )
 
 
 def _log_source(name: str, source: SourceRows, epochs: int) -> None:
     """Log how many rows of a source one epoch, and all epochs, take."""
-    rows, share = source.counts
+    rows, share = len(source.anchors), source.share
     taken = min(rows, epochs * share)
     text = "%s: %d rows of %d in each epoch%s."
     left = f"; the {epochs} of views.epochs take {taken} of them" if taken < rows else ""

@@ -21,13 +21,7 @@ from timm.models import VisionTransformer as TimmTransformer
 from torch import Tensor, nn
 
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.models.encoding import (
-    pool_texts,
-    pool_type,
-    project,
-    text_states,
-    text_tower,
-)
+from compo_pipeline.models.encoding import pool_texts, pool_type, project, text_states, text_tower
 
 FIX = "set model.name to a model whose towers are transformers (ViT-B-32-quickgelu, scenes-base)"
 

@@ -178,15 +178,6 @@ def scale_of(model: Any) -> Tensor:
     return scale
 
 
-def bias_of(model: Any) -> Tensor:
-    """Bias of a model's logits, logit_bias: a scalar tensor with gradient, if it has one.
-
-    See `pairwise`.
-    """
-    bias: Tensor = model.logit_bias
-    return bias
-
-
 @torch.no_grad()
 def clamp_scale(model: Any) -> None:
     """Clamp a model's exp(logit_scale) to [1, 100] in place, after an optimiser step."""

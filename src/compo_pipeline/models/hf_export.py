@@ -9,8 +9,6 @@ Shapes: W width of a tower, D width of the joint space.
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from torch import Tensor, nn
 from compo_pipeline.core.files import atomic_folder, write_json
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts, pool_type, text_tower
-from compo_pipeline.models.hf_import import open_clip_name
+from compo_pipeline.models.hf_import import to_open_clip_names
 from compo_pipeline.models.hf_preprocessing import image_processor, tokenizer
 from compo_pipeline.models.hub import reason
 from compo_pipeline.models.loading import LoadedModel, load
@@ -42,8 +40,6 @@ _GREY_LEVELS = 2.5
 # CLIPTextModel takes this number for "the largest id of a text marks its end", as old
 # configurations of transformers said.
 _ARGMAX = 2
-_ATTENTION = re.compile(r"(?P<start>.*self_attn\.)(?P<part>[qkv])_proj\.(?P<leaf>weight|bias)")
-_POOLING = re.compile(r"(?P<start>.*head\.)attention\.in_proj_(?P<leaf>weight|bias)")
 
 
 def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
@@ -86,8 +82,9 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
 def convert(loaded: LoadedModel) -> Any:
     """Convert an open_clip model to a model of Hugging Face transformers with the same weights.
 
-    Its weights are looked up by the names that an import gives them. `check` finds out whether the
-    two compute the same.
+    An import renames, joins, splits and transposes the tensors of transformers; its transpose, a
+    vector-Jacobian product, takes open_clip's weights back to where they came from. `check` finds
+    out whether the two models compute the same.
     """
     import transformers as hf
 
@@ -96,75 +93,37 @@ def convert(loaded: LoadedModel) -> Any:
     tower: Any = text_tower(model)
     image, text = _image_config(visual), _text_config(loaded, tower)
     pair = {"vision_config": image.to_dict(), "text_config": text.to_dict()}
-    projections = {
-        "visual_projection.weight": (
-            visual.head._modules.get("proj") if isinstance(visual, TimmModel) else visual.proj
-        ),
-        "text_projection.weight": tower.text_projection,
-    }
-    kinds, projected = (type(image), type(text)), projections["visual_projection.weight"]
+    texts = tower.state_dict()
+    state = {**texts, **{f"text.{key}": each for key, each in texts.items()}, **model.state_dict()}
+    if (projection := state.get("visual.head.proj.weight")) is not None:
+        state["visual.proj"] = projection.T
+    kinds = type(image), type(text)
     with torch.random.fork_rng(devices=[]):
         if kinds == (hf.CLIPVisionConfig, hf.CLIPTextConfig):
             built: Any = hf.CLIPModel(hf.CLIPConfig(**pair, projection_dim=width))
-        elif kinds == (hf.SiglipVisionConfig, hf.SiglipTextConfig) and projected is None:
+        elif kinds == (hf.SiglipVisionConfig, hf.SiglipTextConfig) and "visual.proj" not in state:
             built = hf.SiglipModel(hf.SiglipConfig(**pair))
         elif kinds[1] is hf.SiglipTextConfig:
             raise ValueError("SigLIP's text tower goes with its image tower alone")
         else:
             dual = hf.VisionTextDualEncoderConfig(**pair, projection_dim=width)
             built = hf.VisionTextDualEncoderModel(dual)
-    state = model.state_dict() | {f"text.{name}": each for name, each in tower.state_dict().items()}
-    bias: Tensor | None = model.logit_bias
-    weights = {}
-    for name, wanted in built.state_dict().items():
-        if name in projections:
-            found = _matrix(projections[name], width)
-        elif name in ("logit_scale", "logit_bias"):
-            found = torch.zeros(1) if (own := getattr(model, name)) is None else own
-        else:
-            config = image if name.startswith("vision_model.") else text
-            found = _tensor(
-                name, state, "clip" if config.model_type.startswith("clip") else "siglip"
-            )
-        weights[name] = found.detach().reshape(wanted.shape).clone()
-    built.load_state_dict(weights)
-    if bias is not None and "logit_bias" not in weights:
-        built.config.logit_bias = bias.item()
+    absent = {"visual.proj": torch.eye(width), "text_projection": torch.eye(width)}
+    state = {**absent, "logit_bias": torch.zeros(1), **state}
+    own = {key: each for key, each in built.named_parameters() if ".timm_model." not in key}
+    imported = to_open_clip_names(own)
+    wanted = [state[key].reshape(each.shape) for key, each in imported.items()]
+    found = torch.autograd.grad([*imported.values()], [*own.values()], wanted)
+    built.load_state_dict(dict(zip(own, found, strict=True)), strict=False)
+    if hasattr(built.vision_model, "timm_model"):
+        built.vision_model.timm_model.load_state_dict(visual.trunk.state_dict())
+    if model.logit_bias is not None and "logit_bias" not in own:
+        built.config.logit_bias = model.logit_bias.item()
         name, shown = type(built).__name__, built.config.logit_bias
         log.warning(
             "%s adds no logit_bias: add the %.4f in its config.json to its logits.", name, shown
         )
     return built.eval()
-
-
-def _matrix(projection: nn.Linear | Tensor | None, width: int) -> Tensor:
-    """Weight [D, W] of a projection into the joint space, or the identity without one."""
-    if projection is None:
-        return torch.eye(width)
-    return projection.weight if isinstance(projection, nn.Linear) else projection.T
-
-
-def _tensor(name: str, state: Mapping[str, Tensor], kind: str) -> Tensor:
-    """Tensor of open_clip's state for a name of transformers.
-
-    Queries, keys and values are fused in attention, and apart in the pooling of SigLIP's images:
-    the other way round there.
-    """
-
-    def own(name: str) -> Tensor:
-        found = open_clip_name(name, kind)
-        return state[
-            f"text.{found}" if name.startswith("text_model.") and kind == "clip" else found
-        ]
-
-    if match := _ATTENTION.fullmatch(name):
-        fused = own(f"{match['start']}qkv.{match['leaf']}")
-        return fused.chunk(3)["qkv".index(match["part"])]
-    if match := _POOLING.fullmatch(name):
-        return torch.cat([own(f"{match['start']}{part}.{match['leaf']}") for part in ("q", "kv")])
-    if (trunk := "vision_model.timm_model.") in name:
-        return state[name.replace(trunk, "visual.trunk.")]
-    return own(name)
 
 
 def _image_config(visual: Any) -> Any:

@@ -32,34 +32,43 @@ _TEXT = (
     ("embeddings.position_embedding.weight", "positional_embedding"),
     ("final_layer_norm", "ln_final"),
     ("encoder.layers.", "transformer.resblocks."),
+    ("head.", "text_projection."),  # SigLIP's
     *_BLOCK,
 )
-# Parts of names in transformers and in open_clip, replaced in this order, by tower.
+_VISION, _TEXTS = "vision_model.", "text_model."
+# By tower, and whether it is SigLIP's: the place in open_clip, and parts of names in transformers
+# and in open_clip, replaced in this order.
 _NAMES = {
-    ("clip", "vision_model."): (
-        ("embeddings.class_embedding", "visual.class_embedding"),
-        ("embeddings.patch_embedding", "visual.conv1"),
-        ("embeddings.position_embedding.weight", "visual.positional_embedding"),
-        ("pre_layrnorm", "visual.ln_pre"),  # transformers' own spelling
-        ("post_layernorm", "visual.ln_post"),
-        ("encoder.layers.", "visual.transformer.resblocks."),
-        *_BLOCK,
+    (_VISION, False): (
+        "visual.",
+        (
+            ("embeddings.class_embedding", "class_embedding"),
+            ("embeddings.patch_embedding", "conv1"),
+            ("embeddings.position_embedding.weight", "positional_embedding"),
+            ("pre_layrnorm", "ln_pre"),  # transformers' own spelling
+            ("post_layernorm", "ln_post"),
+            ("encoder.layers.", "transformer.resblocks."),
+            *_BLOCK,
+        ),
     ),
-    ("clip", "text_model."): _TEXT,
-    ("siglip", "vision_model."): (
-        ("embeddings.patch_embedding", "visual.trunk.patch_embed.proj"),
-        ("embeddings.position_embedding.weight", "visual.trunk.pos_embed"),
-        ("post_layernorm", "visual.trunk.norm"),
-        ("encoder.layers.", "visual.trunk.blocks."),
-        ("head.probe", "visual.trunk.attn_pool.latent"),
-        ("head.attention.out_proj", "visual.trunk.attn_pool.proj"),
-        ("head.layernorm", "visual.trunk.attn_pool.norm"),
-        ("head.", "visual.trunk.attn_pool."),
-        ("self_attn.out_proj", "attn.proj"),
-        ("self_attn.", "attn."),
-        ("layer_norm", "norm"),
+    (_TEXTS, False): ("", _TEXT),
+    (_VISION, True): (
+        "visual.trunk.",
+        (
+            ("embeddings.patch_embedding", "patch_embed.proj"),
+            ("embeddings.position_embedding.weight", "pos_embed"),
+            ("post_layernorm", "norm"),
+            ("encoder.layers.", "blocks."),
+            ("head.probe", "attn_pool.latent"),
+            ("head.attention.out_proj", "attn_pool.proj"),
+            ("head.layernorm", "attn_pool.norm"),
+            ("head.", "attn_pool."),
+            ("self_attn.out_proj", "attn.proj"),
+            ("self_attn.", "attn."),
+            ("layer_norm", "norm"),
+        ),
     ),
-    ("siglip", "text_model."): (("head.", "text_projection."), *_TEXT),
+    (_TEXTS, True): ("text.", _TEXT),
 }
 
 
@@ -124,11 +133,10 @@ def _clip_config(folder: Path, config: Any) -> dict[str, Any]:
     """
     vision, text = config.vision_config, config.text_config
     activations = {vision.hidden_act, text.hidden_act}
-    epsilons = {vision.layer_norm_eps, text.layer_norm_eps}
-    if activations not in ({"quick_gelu"}, {"gelu"}) or epsilons != {1e-5}:
+    if activations not in ({"quick_gelu"}, {"gelu"}, {"gelu_pytorch_tanh"}):
         raise SettingsError(
-            f"{folder}: open_clip's CLIP has hidden_act quick_gelu or gelu in both towers and "
-            f"layer_norm_eps 1e-05, got {shown(sorted(activations))} and {sorted(epsilons)}"
+            f"{folder}: open_clip's CLIP has hidden_act quick_gelu, gelu or gelu_pytorch_tanh in "
+            f"both towers, got {shown(sorted(activations))}"
         )
     if text.vocab_size != 49408:
         raise SettingsError(
@@ -139,22 +147,32 @@ def _clip_config(folder: Path, config: Any) -> dict[str, Any]:
         "embed_dim": config.projection_dim,
         "quick_gelu": activations == {"quick_gelu"},
         "vision_cfg": {
+            **_tower_config(vision),
             "image_size": vision.image_size,
             "patch_size": vision.patch_size,
-            "width": vision.hidden_size,
-            "layers": vision.num_hidden_layers,
             "head_width": vision.hidden_size // vision.num_attention_heads,
-            "mlp_ratio": vision.intermediate_size / vision.hidden_size,
         },
         "text_cfg": {
+            **_tower_config(text),
             "context_length": text.max_position_embeddings,
             "vocab_size": text.vocab_size,
-            "width": text.hidden_size,
             "heads": text.num_attention_heads,
-            "layers": text.num_hidden_layers,
-            "mlp_ratio": text.intermediate_size / text.hidden_size,
         },
     }
+
+
+def _tower_config(tower: Any) -> dict[str, Any]:
+    """What open_clip's configurations of CLIP's two towers have in common."""
+    found = {
+        "width": tower.hidden_size,
+        "layers": tower.num_hidden_layers,
+        "mlp_ratio": tower.intermediate_size / tower.hidden_size,
+    }
+    if tower.layer_norm_eps != 1e-5:
+        found["norm_kwargs"] = {"eps": tower.layer_norm_eps}
+    if tower.hidden_act == "gelu_pytorch_tanh":
+        found["act_kwargs"] = {"approximate": "tanh"}
+    return found
 
 
 def _siglip_config(folder: Path, config: Any) -> dict[str, Any]:
@@ -213,34 +231,30 @@ def _preprocessing(folder: Path) -> dict[str, Any]:
 
 
 def to_open_clip_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename the tensors of a transformers CLIPModel or SiglipModel to open_clip's names."""
-    kind = "siglip" if "vision_model.head.probe" in state else "clip"
-    found = {
-        open_clip_name(name, kind): tensor
-        for name, tensor in _fuse_attention(state).items()
-        if not name.endswith(".position_ids")  # a buffer of older versions
-    }
-    if kind == "siglip":
-        found["visual.trunk.pos_embed"] = found["visual.trunk.pos_embed"][None]
-        return found
+    """Rename the tensors of a transformers model, or of one of its towers, to open_clip's names.
+
+    Tensors are joined, split and transposed, and no number changes: the derivative of this function
+    is the way back, by which `hf_export` writes models.
+    """
+    siglips = {tower for tower in (_VISION, _TEXTS) if any(f"{tower}head." in n for n in state)}
+    found = {}
+    for name, tensor in _fuse_attention(state).items():
+        if tower := next((tower for tower in (_VISION, _TEXTS) if tower in name), None):
+            place, replaced = _NAMES[tower, tower in siglips]
+            name = name.partition(tower)[2]
+            for old, new in replaced:
+                name = name.replace(old, new)
+            name = f"{place}{name}"
+        if not name.endswith(".position_ids"):  # a buffer of older versions
+            found[name] = tensor
     for name, own in (("visual_projection", "visual.proj"), ("text_projection", "text_projection")):
-        key = next((key for key in found if key.endswith(f"{name}.weight")), None)
-        if key is not None:
-            found[own] = found.pop(key).T.contiguous()
+        if (projection := found.pop(f"{name}.weight", None)) is not None:
+            found[own] = projection.T.contiguous()
+    if (positions := found.get("visual.trunk.pos_embed")) is not None:
+        found["visual.trunk.pos_embed"] = positions[None]
     # The towers by themselves have no scale; it changes no ranking.
     found.setdefault("logit_scale", torch.tensor(100.0).log())
     return found
-
-
-def open_clip_name(name: str, kind: str) -> str:
-    """Name in open_clip of a tensor of a transformers model, unchanged outside the towers."""
-    for tower in ("vision_model.", "text_model."):
-        if tower in name:
-            short = name.partition(tower)[2]
-            for old, new in _NAMES[kind, tower]:
-                short = short.replace(old, new)
-            return f"text.{short}" if (kind, tower) == ("siglip", "text_model.") else short
-    return name
 
 
 def _fuse_attention(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -23,13 +23,6 @@ from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import checkpoints, hub, sources, tokenizing, weights
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import ModelSource
-from compo_pipeline.models.weights import (
-    CONFIG_FILE,
-    RECORD_FILE,
-    WEIGHTS_FILE,
-    image_fingerprint,
-    tokenizer_fingerprint,
-)
 
 log = logging.getLogger(__name__)
 
@@ -148,11 +141,11 @@ def build(
     if plan.record.get("fingerprint", found) != found:
         raise DamagedFileError(
             Path(str(plan.weights)),
-            f"its fingerprint is not the one that {RECORD_FILE} beside it records",
+            f"its fingerprint is not the one that {weights.RECORD_FILE} beside it records",
         )
     return LoadedModel(
         name=plan.name,
-        image_fingerprint=image_fingerprint(model.state_dict(), config),
+        image_fingerprint=weights.image_fingerprint(model.state_dict(), config),
         fingerprint=found,
         model=model.eval(),
         preprocess=preprocess,
@@ -295,16 +288,16 @@ def write(
         "name": loaded.name,
         "quick_gelu": loaded.quick_gelu,
         "fingerprint": tensors_hash(state, loaded.config),
-        "image_fingerprint": image_fingerprint(state, loaded.config),
-        "tokenizer_fingerprint": tokenizer_fingerprint(loaded.tokenize),
+        "image_fingerprint": weights.image_fingerprint(state, loaded.config),
+        "tokenizer_fingerprint": weights.tokenizer_fingerprint(loaded.tokenize),
         "open_clip": version("open_clip_torch"),
     }
-    weights.write(state, folder / WEIGHTS_FILE, header)
+    weights.write(state, folder / weights.WEIGHTS_FILE, header)
     if hasattr(loaded.tokenize, "save_pretrained"):
         loaded.tokenize.save_pretrained(str(folder))
-    write_json(folder / CONFIG_FILE, loaded.config)
-    record["config_sha256"] = file_hash(folder / CONFIG_FILE)
-    write_json(folder / RECORD_FILE, record)
+    write_json(folder / weights.CONFIG_FILE, loaded.config)
+    record["config_sha256"] = file_hash(folder / weights.CONFIG_FILE)
+    write_json(folder / weights.RECORD_FILE, record)
 
 
 def _weights_in_precision(model: torch.nn.Module, precision: Precision) -> dict[str, torch.Tensor]:

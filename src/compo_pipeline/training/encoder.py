@@ -7,28 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from compo_pipeline.core.compute import Compute
-from compo_pipeline.models.dense import (
-    DenseImages,
-    DenseTexts,
-    TextTokens,
-    encode_images_densely,
-    encode_text_tokens,
-    encode_texts_densely,
-)
-from compo_pipeline.models.encoding import (
-    bias_of,
-    encode_images,
-    encode_texts,
-    project_images,
-    scale_of,
-)
+from compo_pipeline.models import dense, encoding
 from compo_pipeline.training.features import Features
 from compo_pipeline.training.ranks import ALONE, Ranks
 
@@ -41,7 +28,7 @@ class ModelEncoder:
     tower builds no graph, one of which the projection alone trains none before that.
     """
 
-    model: nn.Module
+    model: Any
     """Model on the device."""
 
     name: str
@@ -71,53 +58,55 @@ class ModelEncoder:
     @property
     def scale(self) -> Tensor:
         """The scalar exp(logit_scale), with a gradient only in the first process."""
-        return self._counted_once(scale_of(self.model))
+        return self._counted_once(encoding.scale_of(self.model))
 
     @property
     def bias(self) -> Tensor:
         """The scalar logit_bias, with a gradient only in the first process."""
-        return self._counted_once(bias_of(self.model))
+        return self._counted_once(self.model.logit_bias)
 
     def images(self, images: Tensor) -> Tensor:
         """Normalised embeddings [m, D] of pixels, or of row numbers of precomputed features."""
         if self.features is None:
-            return self._map_images(lambda pixels: (encode_images(self.model, pixels),), images)[0]
+            return self._map_images(
+                lambda pixels: (encoding.encode_images(self.model, pixels),), images
+            )[0]
         values = self.features.values
         if not self.features.pooled:
             return values[images]
         own = images[self.ranks.share(len(images))]
         return self._in_parts(
-            lambda rows: (project_images(self.model, values[rows]),), own, len(images)
+            lambda rows: (encoding.project_images(self.model, values[rows]),), own, len(images)
         )[0]
 
     def texts(self, tokens: Tensor) -> Tensor:
         """Normalised embeddings [K, D] of token ids [K, T]."""
-        return self._map_texts(lambda some: (encode_texts(self.model, some),), tokens)[0]
+        return self._map_texts(lambda some: (encoding.encode_texts(self.model, some),), tokens)[0]
 
-    def dense_images(self, images: Tensor) -> DenseImages:
+    def dense_images(self, images: Tensor) -> dense.DenseImages:
         """Embeddings [m, D] and patch tokens [m, P, D] of pixels, or of row numbers of features."""
         if self.features is not None:
             assert self.features.patches is not None, "features were stored without patch tokens"
             pooled, patches = self.features.values[images], self.features.patches[images]
         else:
             pooled, patches = self._map_images(
-                lambda pixels: encode_images_densely(self.model, pixels, self.name), images
+                lambda pixels: dense.encode_images_densely(self.model, pixels, self.name), images
             )
-        return DenseImages(pooled, patches.float())
+        return dense.DenseImages(pooled, patches.float())
 
-    def dense_texts(self, tokens: Tensor) -> DenseTexts:
+    def dense_texts(self, tokens: Tensor) -> dense.DenseTexts:
         """Embeddings [K, D] and tokens [K, T, D], with their mask [K, T], of token ids."""
-        pooled, dense, mask = self._map_texts(
-            lambda some: encode_texts_densely(self.model, some, self.name), tokens
+        pooled, tokens, mask = self._map_texts(
+            lambda some: dense.encode_texts_densely(self.model, some, self.name), tokens
         )
-        return DenseTexts(pooled, dense.float(), mask)
+        return dense.DenseTexts(pooled, tokens.float(), mask)
 
-    def text_tokens(self, tokens: Tensor) -> TextTokens:
+    def text_tokens(self, tokens: Tensor) -> dense.TextTokens:
         """Embeddings [K, D] and all tokens [K, T, D] of token ids."""
         encoded = self._map_texts(
-            lambda some: encode_text_tokens(self.model, some, self.name), tokens
+            lambda some: dense.encode_text_tokens(self.model, some, self.name), tokens
         )
-        return TextTokens(*encoded)
+        return dense.TextTokens(*encoded)
 
     def _counted_once(self, parameter: Tensor) -> Tensor:
         """The parameter, detached in all processes but the first, so its gradient counts once."""

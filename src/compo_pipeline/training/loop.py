@@ -31,23 +31,12 @@ from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.encoding import MOST_SCALE, clamp_scale, scale_of
 from compo_pipeline.models.loading import LoadedModel, export, give_bias, load
 from compo_pipeline.models.weights import interpolate
-from compo_pipeline.training import checkpoint
+from compo_pipeline.training import checkpoint, optimisation
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.checkpoint import Point, Progress
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.features import Features, features_of, frozen_part
 from compo_pipeline.training.inputs import TrainingInputs, fingerprint_of
-from compo_pipeline.training.optimisation import (
-    AmpOptimizer,
-    adamw,
-    freeze,
-    learning_rate,
-    non_finite,
-    refuse_batch_norm,
-    refuse_long_warmup,
-    refuse_non_finite,
-    speed_up,
-)
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import TrainingSettings
@@ -184,7 +173,7 @@ def train(
 
         adapters = settings.lora.rank, loaded.name, method.trains, inputs.seed
         lora.attach(loaded.model, *adapters, settings.lora.convolution)
-    speed_up(loaded.model, settings, compute.device)
+    optimisation.speed_up(loaded.model, settings, compute.device)
     if ranks.first:
         rows = filter(None, [f"{len(inputs.captions):,} rows", inputs.rows])
         size = f"batches of {batches.batch_size:,}, epochs: {settings.epochs}"
@@ -245,15 +234,15 @@ def fit(
     model, device, planned = loaded.model, compute.device, len(batches)
     state = inputs.state(job.name)
     last = planned if job.steps is None else min(job.steps, planned)
-    refuse_long_warmup(planned, settings.optimizer)
+    optimisation.refuse_long_warmup(planned, settings.optimizer)
     set_trained = partial(
-        freeze, model, method.trains, scale=method.trains_scale, frozen=settings.frozen
+        optimisation.freeze, model, method.trains, scale=method.trains_scale, frozen=settings.frozen
     )
     set_trained()
     if ranks.world > 1 or settings.microbatch is not None:
-        refuse_batch_norm(model)
-    moments = adamw(model, settings.optimizer)
-    optimizer = AmpOptimizer(moments, compute, settings.optimizer.clip_norm, ranks)
+        optimisation.refuse_batch_norm(model)
+    moments = optimisation.adamw(model, settings.optimizer)
+    optimizer = optimisation.AmpOptimizer(moments, compute, settings.optimizer.clip_norm, ranks)
     whole = ModelEncoder(model, loaded.name, features, "image" in method.trains, compute)
     validator = None
     if ranks.first and settings.validation.every is not None:
@@ -347,7 +336,7 @@ def fit(
                     "next, which the processes do not share; expected null, or one process "
                     "(training.distributed)"
                 )
-            rate = learning_rate(step - 1, planned, settings.optimizer)
+            rate = optimisation.learning_rate(step - 1, planned, settings.optimizer)
             norm = optimizer.step(rate)
             clamp_scale(model)
             pending.append(({**losses, "gradient_norm": norm.detach()}, counts))
@@ -364,7 +353,7 @@ def fit(
                 if validates and validator is not None:
                     with evaluating(step) as evaluated:
                         measured = validator(evaluated, whole)
-                    refuse_non_finite(measured, step - 1, state=state, advice=ADVICE)
+                    optimisation.refuse_non_finite(measured, step - 1, state=state, advice=ADVICE)
                     point |= measured
                     if settings.keep == "best" and best_point(progress.curve, settings) is point:
                         best = _trained_weights(model)
@@ -427,12 +416,12 @@ def _read_losses(
             steps.append(({**total, "gradient_norm": parts[0][0]["gradient_norm"]}, counts))
     shown: dict[str, float] = {}
     for losses, counts in steps:
-        if overflow_is_normal and non_finite(losses):
+        if overflow_is_normal and optimisation.non_finite(losses):
             progress.add_step({}, {**counts, "steps left out for overflow": 1})
             continue
         if not math.isfinite(losses["loss"]):
             del losses["gradient_norm"]  # only a consequence
-        refuse_non_finite(losses, progress.step, state=state, advice=ADVICE)
+        optimisation.refuse_non_finite(losses, progress.step, state=state, advice=ADVICE)
         progress.add_step(losses, counts)
         shown = {"loss": losses["loss"]}
     return shown

@@ -92,11 +92,7 @@ class Validator:
     """
 
     def __init__(
-        self,
-        inputs: TrainingInputs,
-        method: Method,
-        loaded: LoadedModel,
-        features: Features | None,
+        self, inputs: TrainingInputs, method: Method, loaded: LoadedModel, features: Features | None
     ) -> None:
         data, settings, plain = inputs.held_out, inputs.settings, control_of(method)
         if not data.rows:

@@ -15,8 +15,7 @@ from compo_pipeline.language.parsing import CaptionParser, load_once, name_and_v
 from compo_pipeline.methods import registry
 from compo_pipeline.methods import views as epochs
 from compo_pipeline.methods.contract import ViewContext
-from compo_pipeline.methods.mixture import Mixture
-from compo_pipeline.methods.views import ViewSettings
+from compo_pipeline.methods.views import Mixture, ViewSettings
 from compo_pipeline.pages.views_page import views_page
 
 
