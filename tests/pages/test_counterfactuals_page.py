@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.core.records import Caption, Counterfactual
-from compo_pipeline.pages.counterfactuals_page import counterfactuals_page
 from compo_pipeline.pages.pages import Cards, Page
+from compo_pipeline.pages.previews import counterfactuals_page
 
 CAPTION = Caption("s0", "s0", "real.png", 8, 6, ("A red <cat> sits.", "More."), "t", "train")
 NEGATIVE = Counterfactual(
@@ -37,9 +37,9 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return real, made
 
 
-def page(folders: tuple[Path, Path], *rows: Counterfactual, count: int = 40) -> Page:
+def page(folders: tuple[Path, Path], *rows: Counterfactual) -> Page:
     captions = [replace(CAPTION, sample_id=row.sample_id) for row in rows]
-    return counterfactuals_page(rows, captions, *folders, "a dataset", count)
+    return counterfactuals_page(rows, captions, *folders, "a dataset")
 
 
 def shown(given: Page) -> Cards:

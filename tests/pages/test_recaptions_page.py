@@ -10,7 +10,7 @@ from compo_pipeline.core.records import Recaption, Rejected
 from compo_pipeline.core.tables import Table
 from compo_pipeline.generation.recaption.recaptioning import Recaptioning
 from compo_pipeline.pages.pages import Page
-from compo_pipeline.pages.recaptions_page import recaptions_page
+from compo_pipeline.pages.previews import recaptions_page
 
 
 @pytest.fixture

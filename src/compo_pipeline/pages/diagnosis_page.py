@@ -38,7 +38,7 @@ _TEXT = (
 _REVIEW = (
     " Noise: the share of false items of a kind, with its exact 95% interval, undecided ones "
     "counted as right below and as false above. Of {} items, drawn at random and reviewed by a "
-    "person, {} are false and {} undecided: between {:.1f}% and {:.1f}% of all."
+    "person, {} are false and {} undecided: between {} of all."
 )
 
 
@@ -85,63 +85,46 @@ def diagnosis_sections(
     """
     rows: list[list[CellLike]] = []
     for one in diagnosis.kinds:
-        row: list[CellLike] = [
-            Cell(_words(one.kind), small="weakness" if one.kind in diagnosis.weak else ""),
-            one.items,
-            *map(estimate_cell, (one.base, one.model)),
-            *([difference_cell(one.gain)] if one.gain else [None]),
-            f"{100 * one.corrected[0]:.0f}%" if one.gain else None,
-            f"{100 * one.asked:.1f}%" if one.change else "not counted",
-        ]
+        weak = "weakness" if one.kind in diagnosis.weak else ""
+        row: list[CellLike] = [Cell(one.kind.replace("_", " "), small=weak), one.items]
+        row += estimate_cell(one.base), estimate_cell(one.model)
+        row += (
+            (difference_cell(one.gain), f"{100 * one.corrected[0]:.0f}%") if one.gain else ("", "")
+        )
+        row.append(f"{100 * one.asked:.1f}%" if one.change else "not counted")
         if foils:
-            limit = f"at most {100 * foils[one.kind]['text_accuracy_limit']:.1f}"
-            row.append(Cell(100 * foils[one.kind]["text_accuracy"], small=limit))
-        if noise:
-            row.append(_noise_cell(noise.get(one.kind)))
+            alone = foils[one.kind]
+            limit = f"at most {100 * alone['text_accuracy_limit']:.1f}"
+            row.append(Cell(100 * alone["text_accuracy"], small=limit))
+        if noise and (own := noise.get(one.kind)):
+            ends = f"{interval(100 * own.low, 100 * own.high)} of {own.judged}"
+            row.append(Cell(None if own.value is None else 100 * own.value, small=ends))
+        elif noise:
+            row.append(None)
         rows.append(row)
     columns = ["kind", "n", "base", "model", "difference", "corrected", "asked"]
-    columns += ["by text alone"] * bool(foils) + ["noise"] * bool(noise)
     note = _ACCURACY.format(f"{diagnosis.captions:,}", f"{diagnosis.negatives:,}")
-    note += _TEXT * bool(foils)
+    if foils:
+        columns.append("by text alone")
+        note += _TEXT
     if noise:
+        columns.append("noise")
         every = noise[""]
-        ends = 100 * every.low, 100 * every.high
-        note += _REVIEW.format(every.judged, every.rejected, every.unsure, *ends)
-    unused = [
-        f"{_words(name)}: {kind['items']:,} items, {_unused_reason(kind)}"
-        for name, kind in foils.items()
-        if kind["state"] != USED
-    ]
-    sections: list[Section] = [
-        Table(columns, rows, title=title, note=note),
-        List([RULE, diagnosis.sentence] if rows else []),
-        List(unused, title="Foils that are not scored"),
-    ]
+        ends = f"{100 * every.low:.1f}% and {100 * every.high:.1f}%"
+        note += _REVIEW.format(every.judged, every.rejected, every.unsure, ends)
+    sections: list[Section] = [Table(columns, rows, title=title, note=note)]
+    if rows:
+        sections.append(List([RULE, diagnosis.sentence]))
     if diagnosis.steps:
         text = (
             "With these settings in a file of the run's environment in `conf`, such as "
             "`parameters_advised.yml`, this trains as advised: "
             f"`{diagnosis.command(command, base)}`"
         )
-        sections.insert(2, Text(text, diagnosis.yaml))
-    return sections
-
-
-def _noise_cell(own: Noise | None) -> Cell:
-    """The share of false items of a kind, with its interval."""
-    if own is None:
-        return Cell(None)
-    ends = f"{interval(100 * own.low, 100 * own.high)} of {own.judged}"
-    return Cell(None if own.value is None else 100 * own.value, small=ends)
-
-
-def _unused_reason(found: Mapping[str, Any]) -> str:
-    """Why a kind of foil is not scored, with its accuracy by text only, if measured."""
-    reason = STATES[found["state"]]
-    if (limit := found["text_accuracy_limit"]) is None:
-        return reason
-    return f"{reason}: {100 * found['text_accuracy']:.0f}%, at most {100 * limit:.0f}%"
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+        sections.append(Text(text, diagnosis.yaml))
+    unused = [
+        f"{name.replace('_', ' ')}: {kind['items']:,} items, {STATES[kind['state']]}"
+        for name, kind in foils.items()
+        if kind["state"] != USED
+    ]
+    return [*sections, List(unused, title="Foils that are not scored")]

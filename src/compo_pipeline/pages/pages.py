@@ -6,7 +6,7 @@ import base64
 import io
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path, PurePath
@@ -98,6 +98,21 @@ class Table(Section):
     columns: Sequence[str]
     rows: Sequence[Sequence[CellLike]]
     words: Collection[str] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[Any]], head: str, form: str, **section: Any) -> Table:
+        """A table of values.
+
+        Args:
+            rows: values of each row.
+            head: heads of the columns, such as `name | share`.
+            form: formats of a row's cells, such as `{0} | {1[share]:.2f}`.
+            section: fields of the section.
+        """
+        forms = form.split(" | ")
+        return cls(
+            head.split(" | "), [[one.format(*row) for one in forms] for row in rows], **section
+        )
 
     @property
     def lines(self) -> list[list[Cell]]:

@@ -18,7 +18,7 @@ from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.evaluation.roles import ROLE_LABELS
 from compo_pipeline.evaluation.suite import reference_rows
 from compo_pipeline.pages import plots, tables
-from compo_pipeline.pages.pages import Cards, CellLike, Link, List, Page, Section, Table, Text
+from compo_pipeline.pages.pages import Cards, Link, List, Page, Section, Table, Text
 
 PAGE, SUITE, MARKDOWN = "report.html", "benchmark.html", "benchmark.md"
 FRONTIER = "frontier.png"
@@ -153,7 +153,6 @@ def suite_page(
     first, *others = suite.models
     labels = {name: name for name in suite.models}
     further = ["chance", tables.DETECTABLE] if others else ["chance"]
-    models = [(name, model.weights, model.fingerprint[:16]) for name, model in suite.models.items()]
     sections: list[Section] = [
         tables.metrics_table(
             suite.headlines, labels, (), further, title=HEADLINES, note=tables.PER_CENT
@@ -175,7 +174,13 @@ def suite_page(
         tables.metrics_table(suite.rows, labels, (), ["skipped"], title="All metrics", folded=True),
         *tables.published_tables(reference_rows(suite), labels),
         *cards,
-        Table(("model", "weights", "fingerprint"), models, ["weights"], title="Models"),
+        Table.of(
+            suite.models.items(),
+            "model | weights | fingerprint",
+            "{0} | {1.weights} | {1.fingerprint:.16}",
+            words=["weights"],
+            title="Models",
+        ),
         List([f"{one}." for one in suite.left_out], title=LEFT_OUT, note=_SKIPPED),
     ]
     count = f"{len(suite.models)} models, the first is the baseline" if others else "one model"
@@ -197,14 +202,16 @@ def _role_means(suite: Comparison) -> pd.DataFrame:
 
 def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:
     """Print which benchmarks are present, with their numbers of items, and which are missing."""
-    columns = ("name", "benchmark", "subtasks", "items", "images", "missing images", "state")
-    rows: list[list[CellLike]] = []
+    table = Table.of(
+        zip(benchmarks),
+        "name | benchmark | subtasks | items | images | missing images | state",
+        "{0.benchmark.name} | {0.benchmark.label} | {0.subtasks:,} | {0.items:,} | {0.images:,} | "
+        "{0.missing_images:,} | {0.state}",
+        words=["benchmark", "state"],
+    )
     lines = []
     for one in benchmarks:
-        counts = (one.subtasks, one.items, one.images, one.missing_images)
-        shown = counts if one.items else [""] * len(counts)
-        rows.append([one.benchmark.name, one.benchmark.label, *shown, one.state])
         if one.lines:
             place = f" in {one.folder}" if one.folder else ""
             lines += [f"{one.benchmark.name}{place}:", *(f"  {line}" for line in one.lines)]
-    tables.show(Page("", "", [Table(columns, rows, ["benchmark", "state"]), List(lines)]))
+    tables.show(Page("", "", [table, List(lines)]))

@@ -49,10 +49,11 @@ def study_page(
             f"Trial {best['trial']} is the best: score {best['score']:.1f}. It was chosen by the "
             "items that scored it, so its score is biased upwards."
         )
-        values = best["values"].items()
-        rows = [(key, f"{study['configured'][key]}", f"{value}") for key, value in values]
+        values = ((key, study["configured"][key], tuned) for key, tuned in best["values"].items())
         sections += [
-            Table(("setting", "configured", "tuned"), rows, title="Best values"),
+            Table.of(
+                values, "setting | configured | tuned", "{0} | {1} | {2}", title="Best values"
+            ),
             Text("Also in `best_params.yml`. To train and evaluate them:", best["command"]),
         ]
     states = ", ".join(f"{count} {state}" for state, count in trials.items())

@@ -127,17 +127,12 @@ def published_tables(
 
 def overlaps_table(overlaps: Sequence[Overlap], benchmarks: Mapping[str, str]) -> Table:
     """How many images and texts of each subtask are in the training rows."""
-    columns = "subtask,images,same bytes,same name,captions,same words"
-    return Table(
-        [*columns.split(","), "attribute-object pairs"],
-        [
-            [
-                f"{benchmarks[one.benchmark]} {one.subtask.replace('_', ' ')}",
-                *(one.images, one.same_bytes, one.same_name),
-                *(one.captions, one.same_caption, counted(one.bindings) or None),
-            ]
-            for one in overlaps
-        ],
+    return Table.of(
+        ((one, benchmarks[one.benchmark], counted(one.bindings) or "–") for one in overlaps),
+        "subtask | images | same bytes | same name | captions | same words | "
+        "attribute-object pairs",
+        "{1} {0.subtask} | {0.images:,} | {0.same_bytes:,} | {0.same_name:,} | {0.captions:,} | "
+        "{0.same_caption:,} | {2}",
         title="Overlap with the training rows",
         note="Of each subtask's distinct images and true captions, how many are also in the "
         "training split: images by their bytes, by their file name (meaningful if names are "

@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
@@ -211,85 +211,61 @@ def draw_examples(settings: BenchmarksSettings, seed: int = 0) -> Iterator[list[
                 yield [str(task.path(item)), "\n".join((*item.positives, *item.negatives))]
 
 
-def build(pair: VersionPair, examples: Sequence[list[str]]) -> gr.Blocks:
-    """Build the gradio page, filled with the first example and its scores.
+def build(pair: VersionPair, examples: Sequence[list[str]]) -> gr.Interface:
+    """Build the gradio page.
 
     Args:
         pair: the models.
-        examples: image file and captions of each, offered below the captions.
+        examples: image file and captions of each.
     """
     import gradio as gr
 
-    @contextmanager
-    def shown_errors() -> Iterator[None]:
-        """Context manager: errors about the user's input are messages on the page."""
+    def compare(file: str | None, text: str, phrase: str) -> tuple[str, Figure | None]:
+        """Scores of the captions, and the attention of the phrase if there is one."""
         try:
-            yield
+            if file is None:
+                raise PlainError("Upload an image, or click on one below.")
+            image = load(Path(file).parent, Path(file).name, Limits())
+            scores = pair.scores(image, captions_of(text))
+            return scores, pair.attention(image, phrase.strip()) if phrase.strip() else None
         except (ImageError, PlainError, NoPatches) as error:
             raise gr.Error(str(error), print_exception=False) from error
 
-    @shown_errors()
-    def score(file: str | None, text: str) -> str:
-        return pair.scores(_image(file), captions_of(text))
-
-    @shown_errors()
-    def attend(file: str | None, text: str) -> Figure:
-        return pair.attention(_image(file), captions_of(text)[0])
-
-    first = [*examples[0], score(*examples[0])] if examples else [None, "", ""]
-    # Uploads and texts alone: no interface for programs.
-    private: dict[str, Any] = {"api_visibility": "private"}
-    with gr.Blocks(title=f"{pair.name}: {pair.origin}", analytics_enabled=False) as page:
-        gr.Markdown(f"# {pair.name}\n{pair.label} · {pair.origin}", elem_id="heading")
-        with gr.Row():
-            with gr.Column(scale=2):
-                image: Any = gr.Image(
-                    first[0],
-                    label="image",
-                    type="filepath",
-                    height=320,
-                    sources=["upload", "clipboard"],
-                    buttons=[],
-                    elem_id="image",
-                )
-                # The unchanged file: this project's decoding has limits and explains refusals.
-                image.preprocess = lambda given: given and given.path
-            with gr.Column(scale=3):
-                captions = gr.Textbox(
-                    first[1],
-                    label="captions, one a line",
-                    lines=4,
-                    max_length=_LONGEST,
-                    elem_id="captions",
-                )
-                compare = gr.Button("Compare", variant="primary", elem_id="compare")
-                scores = gr.HTML(first[2], padding=False, elem_id="scores")
-        if examples:
-            gr.Examples(
-                [*examples],
-                inputs=[image, captions],
-                visible_columns=[0],
-                label="images of the benchmarks; the last caption of each is wrong",
-                elem_id="examples",
-            )
-        phrase = gr.Textbox(
-            label="a phrase, for its attention in the image",
-            max_length=_LONGEST,
-            submit_btn="Show",
-            elem_id="phrase",
-        )
-        maps = gr.Plot(
-            label="attention of the phrase to each patch, times uniform; difference: green is more",
-            elem_id="maps",
-        )
-        running = [
-            compare.click(score, [image, captions], scores, **private),
-            phrase.submit(attend, [image, phrase], maps, **private),
-        ]
-        # Results of another image are cleared, and those still being computed are cancelled.
-        clear = "() => ['', null]"
-        image.change(None, None, [scores, maps], js=clear, cancels=running, **private)
-    return page
+    first = examples[0] if examples else [None, ""]
+    image: Any = gr.Image(
+        first[0],
+        label="image",
+        type="filepath",
+        height=320,
+        sources=["upload", "clipboard"],
+        elem_id="image",
+    )
+    # The unchanged file: this project's decoding has limits and explains refusals.
+    image.preprocess = lambda given: given and given.path
+    texts: dict[str, Any] = {"max_length": _LONGEST}
+    return gr.Interface(
+        compare,
+        [
+            image,
+            gr.Textbox(
+                first[1], label="captions, one a line", lines=4, elem_id="captions", **texts
+            ),
+            gr.Textbox(label="a phrase, for its attention", elem_id="phrase", **texts),
+        ],
+        [
+            gr.HTML(elem_id="scores"),
+            gr.Plot(label="attention of the phrase, times uniform", elem_id="maps"),
+        ],
+        title=f"{pair.name}: {pair.origin}",
+        description=f"{pair.label} · {pair.origin}. The last caption of each example is wrong.",
+        examples=[[*one, ""] for one in examples] or None,
+        cache_examples=False,
+        deep_link=False,
+        submit_btn=gr.Button("Compare", variant="primary", elem_id="compare"),
+        flagging_mode="never",
+        analytics_enabled=False,
+        api_visibility="private",
+    )
 
 
 def captions_of(text: str) -> list[str]:
@@ -302,14 +278,3 @@ def captions_of(text: str) -> list[str]:
     if not captions:
         raise PlainError("Type at least one text.")
     return captions
-
-
-def _image(file: str | None) -> Image.Image:
-    """The uploaded image.
-
-    Raises an error for the user if there is none, or it cannot be used.
-    """
-    if file is None:
-        raise PlainError("Upload an image, or click on one below.")
-    path = Path(file)
-    return load(path.parent, path.name, Limits())

@@ -14,7 +14,7 @@ from compo_pipeline.core.files import write_files
 from compo_pipeline.core.records import Foil
 from compo_pipeline.data.catalog import ReceivedJsonDataset
 from compo_pipeline.generation.foils.review import draw, noise_by_kind, read
-from compo_pipeline.pages.foils_page import PAGE, review_page
+from compo_pipeline.pages.previews import REVIEW, review_page
 
 REPORT = {"builder": 1, "fingerprint": "f00d", "language": "compo_en 1.0"}
 HOSTILE = "</script><script>document.title='taken'</script>"
@@ -36,14 +36,14 @@ def drawn(tmp_path: Path) -> list[Foil]:
 
 
 def test_the_page(approved: Callable[[str, str], None], drawn: list[Foil], tmp_path: Path) -> None:
-    approved("foils_review", str(review_page(drawn, REPORT, tmp_path).files(PAGE)[PAGE]))
+    approved("foils_review", str(review_page(drawn, REPORT, tmp_path).files(REVIEW)[REVIEW]))
 
 
 def test_verdicts_are_given_by_mouse_and_keyboard_and_saved(
     chromium: Callable[[Path], AbstractContextManager[Any]], drawn: list[Foil], tmp_path: Path
 ) -> None:
-    page = tmp_path / "page" / PAGE
-    write_files(review_page(drawn, REPORT, tmp_path).files(PAGE), page.parent)
+    page = tmp_path / "page" / REVIEW
+    write_files(review_page(drawn, REPORT, tmp_path).files(REVIEW), page.parent)
     saved = tmp_path / "saved"
     saved.mkdir()
     with chromium(tmp_path / "chromium") as person:

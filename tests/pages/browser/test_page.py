@@ -123,10 +123,9 @@ def page(served: Served, chromium: Browser, tmp_path: Path) -> Iterator[Any]:
 
 
 def emptied(page: Any) -> None:
-    """Remove the image with its own button, and wait for the change that clears the results."""
+    """Remove the image with its own button."""
     page.click("#image button[aria-label='Remove Image']")
     page.wait("!document.querySelector('#image img')")
-    page.wait(f"({ROWS}).length == 0")
 
 
 def compared(page: Any, captions: list[str]) -> list[list[list[str]]]:
@@ -148,8 +147,7 @@ def test_a_person_compares_two_models(
 ) -> None:
     title = page.read("document.title")
     assert title.startswith("compo-clip, version 1: CLIC, fine-tuned from ")
-    heading = page.read("document.querySelector('#heading').innerText")
-    assert heading.startswith("compo-clip, version 1\n") and "champion · CLIC" in heading
+    assert "champion · CLIC" in page.read("document.body.innerText")
 
     def check(image: Image.Image, captions: list[str]) -> None:
         rows = compared(page, captions)
@@ -160,30 +158,23 @@ def test_a_person_compares_two_models(
             best = ["best" if value == max(expected) else "" for value in expected]
             assert [row[column][1] for row in rows] == best
 
-    # It opens with an example and its scores.
+    # It opens with an example.
     grey = Image.open(served.project / "benchmarks" / "grey.jpg")
-    page.wait(f"({ROWS}).length == {len(EXAMPLE)}")
+    page.wait("!!document.querySelector('#image img')")
     check(grey, EXAMPLE)
     emptied(page)
-    # A click right after a change of the image is cancelled with what the change cancels.
-    clicked = "document.querySelector('#compare').click()"
-    page.wait(f"{clicked} || document.body.innerText.includes('Upload an image')")
+    page.click("#compare")
+    page.wait("document.body.innerText.includes('Upload an image')")
 
     page.upload("#image input[type=file]", image)
     page.wait("!!document.querySelector('#image img')")
     page.write("#captions textarea", "\n".join(CAPTIONS))
     check(pixels, CAPTIONS)
+    assert not page.read("document.querySelector('#maps img')")
 
     page.write("#phrase input, #phrase textarea", "a red cube")
-    page.click("#phrase button")
+    page.click("#compare")
     assert page.wait("document.querySelector('#maps img')?.naturalWidth") > 800
-
-    page.click("#examples button, #examples tbody tr")
-    page.wait("!document.querySelector('#scores table') && !document.querySelector('#maps img')")
-    page.wait(
-        f"document.querySelector('#captions textarea').value == {json.dumps(chr(10).join(EXAMPLE))}"
-    )
-    check(grey, EXAMPLE)
 
     assert len(page.requests) > 10
     assert page.foreign() == []

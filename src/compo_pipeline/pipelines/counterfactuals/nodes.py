@@ -34,7 +34,7 @@ from compo_pipeline.generation.counterfactuals.settings import CounterfactualSet
 from compo_pipeline.generation.counterfactuals.tables import refuse_too_many, summary
 from compo_pipeline.language.parsing import load_once, name_and_version, parse_by
 from compo_pipeline.methods.registry import find
-from compo_pipeline.pages.counterfactuals_page import counterfactuals_page
+from compo_pipeline.pages.previews import counterfactuals_page
 
 log = logging.getLogger(__name__)
 

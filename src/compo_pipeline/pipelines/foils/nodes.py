@@ -17,7 +17,7 @@ from compo_pipeline.generation.foils import build as builder
 from compo_pipeline.generation.foils import review
 from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import load_once, name_and_version, parses_of
-from compo_pipeline.pages import foils_page
+from compo_pipeline.pages.previews import REVIEW, review_page
 
 
 def build_foils(
@@ -70,4 +70,4 @@ def write_review_page(
     review.read(foils_review, foils_report, drawn)
     if not drawn:
         return {}
-    return foils_page.review_page(drawn, foils_report, root).files(foils_page.PAGE)
+    return review_page(drawn, foils_report, root).files(REVIEW)

@@ -29,7 +29,7 @@ from compo_pipeline.generation.recaption.settings import (
     RecaptionSettings,
 )
 from compo_pipeline.language.parsing import load_once
-from compo_pipeline.pages import recaptions_page
+from compo_pipeline.pages.previews import RECAPTIONS, recaptions_page
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,7 @@ def recaption_images(
     captioner = _captioner(recaption, Path(state))
     vocabulary = Vocabulary(load_once(language_model))
     made = work.recaption(images, root, captioner, recaption, ingest, vocabulary, prepare)
-    page = recaptions_page.recaptions_page(made, root, dataset)
-    return *made, page.files(recaptions_page.PAGE)
+    return *made, recaptions_page(made, root, dataset).files(RECAPTIONS)
 
 
 def ingest_captions(

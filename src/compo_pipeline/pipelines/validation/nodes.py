@@ -14,7 +14,7 @@ from compo_pipeline.data.quality.caption_language import refuse_unknown
 from compo_pipeline.data.quality.quarantine import valid_captions
 from compo_pipeline.data.quality.settings import DataValidationSettings
 from compo_pipeline.language.parsing import load_once
-from compo_pipeline.pages.data_page import data_page
+from compo_pipeline.pages.previews import data_page
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from compo_pipeline.methods import registry
 from compo_pipeline.methods import views as epochs
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import Mixture, ViewSettings
-from compo_pipeline.pages.views_page import views_page
+from compo_pipeline.pages.previews import views_page
 
 
 def parse_captions(
