@@ -12,7 +12,7 @@ from compo_pipeline.evaluation.diagnosis.advice import Step
 from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
 from compo_pipeline.evaluation.diagnosis.weaknesses import KindResult
 from compo_pipeline.generation.foils.review import Noise
-from compo_pipeline.pages import diagnosis_page
+from compo_pipeline.pages import report
 from compo_pipeline.pages.pages import Page
 from compo_pipeline.pages.tables import show
 
@@ -48,8 +48,8 @@ def test_the_page_says_what_is_weak_and_what_to_change(
     diagnoses = {"ours": found}
     models = {"ours": {"name": "ViT-B-32", "pretrained": "mine"}}
     options = CommandOptions("coco", {"seed": 3, "variant": "lora", "training": {"epochs": 2}})
-    given = diagnosis_page.diagnosis_page(diagnoses, models, {"command": "kedro run"}, options)
-    page = str(given.files(diagnosis_page.PAGE)[diagnosis_page.PAGE])
+    given = report.diagnosis_page(diagnoses, models, {"command": "kedro run"}, options)
+    page = str(given.files(report.DIAGNOSIS)[report.DIAGNOSIS])
     approved(f"diagnosis_{len(steps)}", page)
     assert "ours: Missed and seldom asked for: swapped objects." in page
     assert "\N{MINUS SIGN}6%" in page
@@ -74,7 +74,7 @@ def test_a_report_says_what_texts_alone_tell_and_a_person_found() -> None:
         "replaced_object": {"state": "few", "items": 12, **dict.fromkeys(limits)},
     }
     noise = dict.fromkeys(("", "swapped_objects"), Noise(5, 1, 0, 0.2, 0.01, 0.72))
-    parts = diagnosis_page.diagnosis_sections(
+    parts = report.diagnosis_sections(
         Diagnosis((RESULT,)), "Foils", CommandOptions(), {}, kinds, noise
     )
     shown = str(Page("", "", parts).files("a.md")["a.md"])

@@ -22,7 +22,6 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.pages import report
-from compo_pipeline.pages.item_cards import change_cards
 from compo_pipeline.pages.pages import Card, Link
 from compo_pipeline.pages.tables import show
 
@@ -83,7 +82,7 @@ def material(comparison: Comparison, subtask: Subtask) -> dict[str, Any]:
     return {
         "comparison": comparison,
         "cards": list(
-            change_cards(
+            report.change_cards(
                 [subtask], item_changes(_scores(), [subtask], ("base", "clic")), comparison, 10
             )
         ),
@@ -151,7 +150,7 @@ def test_cards_show_the_items_that_one_model_has_right(
 ) -> None:
     (subtask.images / "2.png").unlink()
     changes = list(item_changes(_scores(), [subtask], ("base", "clic")))
-    ours, base = change_cards([subtask], changes, comparison, 10)
+    ours, base = report.change_cards([subtask], changes, comparison, 10)
     assert (ours.title, base.title) == ("Only CLIC is right", "Only base is right")
     assert sorted(card.head[1] for card in ours.cards) == ["0", "1"]
     card = next(card for card in ours.cards if card.head[1] == "1")
@@ -165,7 +164,10 @@ def test_cards_show_the_items_that_one_model_has_right(
     (gone,) = (side.image for side in base.cards[0].sides)
     assert base.cards[0].head[1] == "2"
     assert gone is not None and gone.problem.startswith("missing")
-    assert [len(own.cards) for own in change_cards([subtask], changes, comparison, 1)] == [1, 1]
+    assert [len(own.cards) for own in report.change_cards([subtask], changes, comparison, 1)] == [
+        1,
+        1,
+    ]
 
 
 def test_a_comparison_survives_its_file(comparison: Comparison) -> None:
@@ -198,8 +200,8 @@ def test_the_terminal_table(comparison: Comparison, material: dict[str, Any]) ->
     assert "Measured: composition." in shown
     narrow = _printed(given, 80)
     assert max(map(len, narrow.partition("Detectable")[0].splitlines())) <= 80
-    # What does not fit is left out whole: names and differences are never cut.
-    assert f"{base.value:.1f} [" not in narrow and f"{wide.difference.value:+.1f} [" in narrow
+    # What does not fit goes below: nothing is cut.
+    assert f"{wide.difference.value:+.1f}" in narrow and f"{base.high:.1f}]" in narrow
     assert "…" not in narrow
 
 

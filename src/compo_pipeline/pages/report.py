@@ -1,26 +1,53 @@
-"""Pages that compare models on the benchmarks: the report of a run, and models side by side."""
+"""Pages that compare models: the report of a run, models side by side, and diagnoses."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, zip_longest
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any
 
 import pandas as pd
 import yaml
 
+from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.core.provenance import Site
+from compo_pipeline.core.provenance import CommandOptions, Site
+from compo_pipeline.core.records import ItemChange
+from compo_pipeline.core.seeding import drawn
 from compo_pipeline.evaluation.availability import BenchmarkAvailability
 from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED
 from compo_pipeline.evaluation.conclusions import summary_sentence
+from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
+from compo_pipeline.evaluation.diagnosis.weaknesses import RULE
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.protocols import GROUP_CHANCES
 from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.evaluation.roles import ROLE_LABELS
 from compo_pipeline.evaluation.suite import reference_rows
+from compo_pipeline.generation.foils.build import STATES, USED
+from compo_pipeline.generation.foils.review import Noise
 from compo_pipeline.pages import plots, tables
-from compo_pipeline.pages.pages import Cards, Link, List, Page, Section, Table, Text
+from compo_pipeline.pages.pages import (
+    Card,
+    Cards,
+    Cell,
+    CellLike,
+    Link,
+    List,
+    Page,
+    Section,
+    Side,
+    Table,
+    Text,
+    image_card,
+    interval,
+)
 
 PAGE, SUITE, MARKDOWN = "report.html", "benchmark.html", "benchmark.md"
+DIAGNOSIS = "diagnosis.html"
 FRONTIER = "frontier.png"
 HEADLINES, LEFT_OUT = "Headline metrics", "What was measured"
 _TESTS = (
@@ -56,6 +83,30 @@ _READING = {
     CONTROL: "Control: plain contrastive fine-tuning of the same base (CLIP's loss; SigLIP's for "
     "methods with a pairwise loss), on the same rows and for as many steps.",
 }
+# Where an item is scored by several metrics, its card is of the first of these.
+_SHOWN = ("itt", "accuracy", "group", "t2i", "tot", "i2t_r1", "t2i_r1", "top1")
+_SAMPLE = (
+    "A random sample, spread over the subtasks. The numbers are cosines of image and text under "
+    "each model; an item is right if every true text (green) is above every false one (red)."
+)
+_SECTION = attrgetter("model", "change", "baseline")
+_SUBTASK = attrgetter("benchmark", "subtask")
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_ACCURACY = (
+    "Accuracy in per cent on foils of held-out captions, each of which differs from its caption in "
+    "one expression and is false of the image, with 95% intervals; corrected is the share of the "
+    "base's errors that the model has right, net of new ones. Asked is the share of the training "
+    "captions with a hard negative that changes them so; of {} captions {} negatives were read."
+)
+_TEXT = (
+    " By text alone: the accuracy of a classifier that sees no image and has learnt from foils of "
+    "training captions, with its upper 95% limit."
+)
+_REVIEW = (
+    " Noise: the share of false items of a kind, with its exact 95% interval, undecided ones "
+    "counted as right below and as false above. Of {} items, drawn at random and reviewed by a "
+    "person, {} are false and {} undecided: between {} of all."
+)
 
 
 def run_page(
@@ -215,3 +266,180 @@ def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:
             place = f" in {one.folder}" if one.folder else ""
             lines += [f"{one.benchmark.name}{place}:", *(f"  {line}" for line in one.lines)]
     tables.show(Page("", "", [table, List(lines)]))
+
+
+def diagnosis_page(
+    diagnoses: Mapping[str, Diagnosis],
+    models: Mapping[str, Mapping[str, Any]],
+    facts: Mapping[str, str],
+    command: CommandOptions,
+) -> Page:
+    """The page with the diagnoses of several models.
+
+    Args:
+        diagnoses: diagnoses by the model's name.
+        models: values of `model`, by the same names.
+        facts: about the run.
+        command: options of the run.
+    """
+    sections: list[Section] = []
+    for name, one in diagnoses.items():
+        base = {f"model.{key}": value for key, value in models[name].items()}
+        sections += diagnosis_sections(one, name, command, base)
+    over = "What each model misses, what training would ask for, and what to change"
+    summary = [f"{name}: {one.sentence}" for name, one in diagnoses.items()]
+    return Page("Diagnosis", over, sections, summary, facts)
+
+
+def diagnosis_sections(
+    diagnosis: Diagnosis,
+    title: str,
+    command: CommandOptions,
+    base: Mapping[str, Any],
+    foils: Mapping[str, Any] = _NONE,
+    noise: Mapping[str, Noise] = _NONE,
+) -> list[Section]:
+    """The part of a page about a diagnosis, none if no foils were scored.
+
+    Args:
+        diagnosis: diagnosis of a model.
+        title: heading of the part.
+        command: options of the run.
+        base: further parameters of a training as advised, by dotted key.
+        foils: kinds of foils, scored or not, from the dataset `foils_report`.
+        noise: noise by kind, as a person judged. The noise of all items has the empty name.
+    """
+    rows: list[list[CellLike]] = []
+    for one in diagnosis.kinds:
+        weak = "weakness" if one.kind in diagnosis.weak else ""
+        row: list[CellLike] = [Cell(one.kind.replace("_", " "), small=weak), one.items]
+        row += tables.estimate_cell(one.base), tables.estimate_cell(one.model)
+        row += (
+            (tables.difference_cell(one.gain), f"{100 * one.corrected[0]:.0f}%")
+            if one.gain
+            else ("", "")
+        )
+        row.append(f"{100 * one.asked:.1f}%" if one.change else "not counted")
+        if foils:
+            alone = foils[one.kind]
+            limit = f"at most {100 * alone['text_accuracy_limit']:.1f}"
+            row.append(Cell(100 * alone["text_accuracy"], small=limit))
+        if noise and (own := noise.get(one.kind)):
+            ends = f"{interval(100 * own.low, 100 * own.high)} of {own.judged}"
+            row.append(Cell(None if own.value is None else 100 * own.value, small=ends))
+        elif noise:
+            row.append(None)
+        rows.append(row)
+    columns = ["kind", "n", "base", "model", "difference", "corrected", "asked"]
+    note = _ACCURACY.format(f"{diagnosis.captions:,}", f"{diagnosis.negatives:,}")
+    if foils:
+        columns.append("by text alone")
+        note += _TEXT
+    if noise:
+        columns.append("noise")
+        every = noise[""]
+        ends = f"{100 * every.low:.1f}% and {100 * every.high:.1f}%"
+        note += _REVIEW.format(every.judged, every.rejected, every.unsure, ends)
+    sections: list[Section] = [Table(columns, rows, title=title, note=note)]
+    if rows:
+        sections.append(List([RULE, diagnosis.sentence]))
+    if diagnosis.steps:
+        text = (
+            "With these settings in a file of the run's environment in `conf`, such as "
+            "`parameters_advised.yml`, this trains as advised: "
+            f"`{diagnosis.command(command, base)}`"
+        )
+        sections.append(Text(text, diagnosis.yaml))
+    unused = [
+        f"{name.replace('_', ' ')}: {kind['items']:,} items, {STATES[kind['state']]}"
+        for name, kind in foils.items()
+        if kind["state"] != USED
+    ]
+    return [*sections, List(unused, title="Foils that are not scored")]
+
+
+def change_cards(
+    subtasks: Sequence[Subtask], changes: Iterable[ItemChange], comparison: Comparison, count: int
+) -> Iterator[Cards]:
+    """Yield sections with random items that only one of two models has right.
+
+    Args:
+        subtasks: subtasks that were scored.
+        changes: between the comparison's models.
+        comparison: comparison of the models.
+        count: items of a section at most.
+    """
+    tasks = {(task.benchmark, task.name): task for task in subtasks}
+    labels = {model.name: model.label for model in comparison.models.values()}
+    first: dict[tuple[str, ...], ItemChange] = {}
+    shown = (one for one in changes if one.metric in _SHOWN)
+    for one in sorted(shown, key=lambda one: _SHOWN.index(one.metric)):
+        first.setdefault((*_SECTION(one), *_SUBTASK(one), one.item), one)
+    ordered = sorted(first.values(), key=lambda one: (one.change == "broken", *_SUBTASK(one)))
+    for (model, change, baseline), own in groupby(
+        sorted(ordered, key=attrgetter("model")), _SECTION
+    ):
+        by_task = [drawn([*each], count, "gallery", *task) for task, each in groupby(own, _SUBTASK)]
+        spread = [one for turn in zip_longest(*by_task) for one in turn if one is not None]
+        names, fixed = (labels[baseline], labels[model]), change == "fixed"
+        yield Cards(
+            [
+                _item_card(comparison.benchmarks[one.benchmark], tasks[_SUBTASK(one)], one, names)
+                for one in spread[:count]
+            ],
+            small=True,
+            title=f"Only {names[fixed]} is right",
+            note=_SAMPLE,
+            folded=not fixed,
+        )
+
+
+def _item_card(label: str, task: Subtask, one: ItemChange, names: tuple[str, str]) -> Card:
+    """The card of a benchmark item.
+
+    For a choice among images, it shows the most similar wrong one.
+    """
+    item = Item(one.item, one.image, one.positives, one.negatives, one.other_images)
+    both, fixed = (one.baseline_similarities, one.model_similarities), one.change == "fixed"
+    places, columns = task.image_locations(item), [*range(len(both[0]))]
+    if one.metric == "t2i":
+        rival = max(columns[1:], key=both[not fixed].__getitem__)
+        places, columns = (places[0], places[rival]), [0, rival]
+    elif one.metric == "tot":
+        places = ()
+    lines: list[list[CellLike]] = [
+        [
+            Cell(text, "words positive" if positive else "words negative"),
+            *(f"{similarities[column]:.3f}" for similarities in both),
+        ]
+        for (text, positive), column in zip(_compared_pairs(one.metric, item), columns, strict=True)
+    ]
+    right, wrong = Cell("right", "good"), Cell("wrong", "bad")
+    verdicts: list[CellLike] = ["result", *((wrong, right) if fixed else (right, wrong))]
+    return Card(
+        [f"{label} {task.name.replace('_', ' ')}", one.item],
+        [Side(image=image_card(*place)) for place in places],
+        Table(["", *names], [*lines, verdicts]),
+    )
+
+
+def _compared_pairs(metric: str, item: Item) -> Iterator[tuple[str, bool]]:
+    """Yield for each cosine on a card the texts or images compared, and whether they match."""
+    right, wrong = item.positives, item.negatives
+    if metric in ("accuracy", "itt"):
+        yield from ((text, True) for text in right)
+        yield from ((text, False) for text in wrong)
+    elif metric in GROUP_CHANCES:
+        for place in (0, 1):
+            yield f"image {place + 1}: {right[0]}", place == 0
+            yield f"image {place + 1}: {wrong[0]}", place == 1
+    elif metric == "t2i":
+        yield f"first image: {right[0]}", True
+        yield "second image, the same text", False
+    elif metric == "tot":
+        yield f"{right[0]} | {right[1]}", True
+        yield f"{right[0]} | {wrong[0]}", False
+        yield f"{right[1]} | {wrong[0]}", False
+    else:
+        yield " | ".join(right), True
+        yield "the most similar of the others", False

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-import rich.table
 from rich.console import Console
 from rich.text import Text as Words
 
@@ -47,8 +46,6 @@ _COLUMNS: dict[str, Callable[[Row], CellLike]] = {
     "Holm": lambda row: p_value(row.difference.p_holm),
     DETECTABLE: lambda row: row.difference.least_detectable,
 }
-# More than any table needs.
-_ANY_WIDTH = 1000
 
 
 def estimate_cell(estimate: Estimate, kind: str = "") -> Cell:
@@ -141,36 +138,16 @@ def overlaps_table(overlaps: Sequence[Overlap], benchmarks: Mapping[str, str]) -
 
 
 def print_table(section: Table, console: Console) -> None:
-    """Print the table of a page.
-
-    Where it is too wide, intervals of differences alone are shown.
-    """
-    table = _rich_table(section, wide=True)
-    options = console.options.update(width=_ANY_WIDTH)
-    if console.measure(table, options=options).maximum > console.width:
-        table = _rich_table(section, wide=False)
-    console.print(table)
-
-
-def _rich_table(section: Table, *, wide: bool) -> rich.table.Table:
-    """The table of a page for the terminal."""
+    """Print the table of a page; where it is too wide, intervals go below their values."""
     table = plain_table(section.note.replace("`", "") or None, collapse_padding=True)
     for place, name in enumerate(section.columns):
         words = not place or name in section.words
-        table.add_column(name, justify="left" if words else "right", no_wrap=not words)
+        justify: Literal["left", "right"] = "left" if words else "right"
+        table.add_column(name, justify=justify, overflow="fold", min_width=12 if words else None)
     for line in section.lines:
-        table.add_row(
-            *(
-                Words(
-                    f"{cell.text} {cell.small}".strip()
-                    if wide or cell.text[:1] in "+-"
-                    else cell.text,
-                    _STYLES.get(cell.kind, ""),
-                )
-                for cell in line
-            )
-        )
-    return table
+        cells = ((f"{cell.text} {cell.small}".strip(), cell.kind) for cell in line)
+        table.add_row(*(Words(text, _STYLES.get(kind, "")) for text, kind in cells))
+    console.print(table)
 
 
 def show(page: Page, *titles: str, console: Console | None = None) -> None:

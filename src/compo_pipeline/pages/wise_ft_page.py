@@ -10,7 +10,7 @@ import pandas as pd
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, MEANS, best_ratio
 from compo_pipeline.evaluation.roles import ROLE_LABELS
-from compo_pipeline.pages.pages import Cell, Link, Page, Plot, Table, Text, interval
+from compo_pipeline.pages.pages import Cell, Link, Page, Table, Text, interval
 from compo_pipeline.pages.plots import scatter
 
 PAGE, BY_RATIO = "wise_ft.html", "Metrics by ratio"
@@ -53,16 +53,24 @@ def wise_ft_page(
         "above the base and red below it, where the difference is significant at 5% after "
         "Holm's correction over all metrics and ratios.",
     )
-    last = Text(
-        "All metrics are in `figures.csv` beside this page. A run with `--params "
-        "training.wise_ft.ratio=0.5` stores the model at that ratio."
-    )
+    means = means_by_ratio(reported)
+    sets = dict(zip(reported["name"], reported["sets"], strict=True))
+    note = "Each point is a ratio, the square the base; each axis is the mean of its sets."
+    note += "".join(f" {ROLE_LABELS[role]}: {sets[role]}." for role in map(str, means))
+    means = means.rename(columns=ROLE_LABELS)
+    sections = [
+        *scatter(means, "trade_off.png", title="The trade-off", note=note),
+        table,
+        Text(
+            "All metrics are in `figures.csv` beside this page. A run with `--params "
+            "training.wise_ft.ratio=0.5` stores the model at that ratio."
+        ),
+    ]
     summary = [
         f"{describe_choice(frame)}.",
         "The figure and the tables are of the reported items, which choose nothing.",
     ]
     over = "WiSE-FT: weights between the base (ratio 0) and the fine-tuned model (ratio 1)"
-    sections = [*trade_off(reported), table, last]
     return Page("Between base and fine-tuned", over, sections, summary, facts, links, command)
 
 
@@ -109,21 +117,5 @@ def means_by_ratio(frame: pd.DataFrame) -> pd.DataFrame:
     Args:
         frame: table that `wise_ft.sweep` returns, of the reported or of the validation items.
     """
-    columns = {role: _role_means(frame, role).set_index("ratio").value for role in _AXES}
-    return pd.DataFrame({role: column for role, column in columns.items() if len(column)})
-
-
-def trade_off(frame: pd.DataFrame) -> list[Plot]:
-    """Plot the trade-off between composition, zero-shot accuracy and retrieval by WiSE-FT ratio.
-
-    The first of these roles that was scored is plotted against the others.
-
-    Args:
-        frame: table that `wise_ft.sweep` returns, of the reported or of the validation items.
-    """
-    means = means_by_ratio(frame)
-    note = "Each point is a ratio, the square the base; each axis is the mean of its sets."
-    for role in means.columns:
-        note += f" {ROLE_LABELS[role]}: {_role_means(frame, role).sets.iloc[0]}."
-    shown = means.rename(columns=ROLE_LABELS)
-    return scatter(shown, "trade_off.png", title="The trade-off", note=note)
+    means = frame[frame.benchmark == MEANS].pivot(index="ratio", columns="name", values="value")
+    return means[[role for role in _AXES if role in means]]

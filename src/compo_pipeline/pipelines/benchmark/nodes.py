@@ -21,8 +21,14 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.pages.item_cards import change_cards
-from compo_pipeline.pages.report import HEADLINES, LEFT_OUT, MARKDOWN, SUITE, suite_page
+from compo_pipeline.pages.report import (
+    HEADLINES,
+    LEFT_OUT,
+    MARKDOWN,
+    SUITE,
+    change_cards,
+    suite_page,
+)
 from compo_pipeline.pages.tables import show
 from compo_pipeline.registry.runs import log_figures
 from compo_pipeline.registry.settings import RegistrationSettings

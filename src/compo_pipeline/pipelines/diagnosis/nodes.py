@@ -19,7 +19,7 @@ from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.generation.foils.build import shortage
 from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.pages.diagnosis_page import PAGE, diagnosis_page
+from compo_pipeline.pages.report import DIAGNOSIS, diagnosis_page
 from compo_pipeline.pages.tables import show
 from compo_pipeline.registry.settings import RegistrationSettings
 from compo_pipeline.registry.verification import open_models
@@ -63,4 +63,4 @@ def diagnose_models(
     facts = {**site.facts("diagnosis"), "list": models}
     page = diagnosis_page(found, settings, facts, site.command)
     show(page)
-    return {name: asdict(one) for name, one in found.items()}, page.files(PAGE)
+    return {name: asdict(one) for name, one in found.items()}, page.files(DIAGNOSIS)

@@ -38,8 +38,6 @@ from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.pages import report
-from compo_pipeline.pages.diagnosis_page import diagnosis_sections
-from compo_pipeline.pages.item_cards import change_cards
 from compo_pipeline.pages.pages import Link, links
 from compo_pipeline.pages.tables import show
 from compo_pipeline.registry import runs as tracking
@@ -97,9 +95,11 @@ def write_report(
     why = "" if split is None else shortage(foils_report, split, foil_settings)
     page = report.run_page(
         comparison,
-        change_cards(items, changes, comparison, evaluation.gallery),
+        report.change_cards(items, changes, comparison, evaluation.gallery),
         training_curves,
-        diagnosis_sections(diagnosis, "Foils of own captions", site.command, {}, kinds, noise),
+        report.diagnosis_sections(
+            diagnosis, "Foils of own captions", site.command, {}, kinds, noise
+        ),
         coverage_lines(rows, why),
         {key: trained[key] for key in ("objective", "training") if key in trained},
         _facts(comparison, run, site, benchmarks.root),
