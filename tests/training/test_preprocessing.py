@@ -120,10 +120,13 @@ def test_counterfactuals_are_read_below_a_folder_of_their_own(
         ModelPreprocessor(tiny, world.root).pixels(ImageInput(("s00.png",), counterfactual=True))
 
 
-def test_what_may_be_read_is_limited(tiny: LoadedModel, world: Any) -> None:
+def test_what_may_be_read_is_limited(
+    tiny: LoadedModel, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ImageError, match="out_of_root"):
         ModelPreprocessor(tiny, world.root).pixels(ImageInput(("../s00.png",)))
-    small = ModelPreprocessor(tiny, world.root, limits=Limits(max_pixels=100))
+    monkeypatch.setattr("compo_pipeline.training.preprocessing.ACCEPTED", Limits(max_pixels=100))
+    small = ModelPreprocessor(tiny, world.root)
     for image in (ImageInput(("s00.png",)), ImageInput(("s00.png", "s01.png"), "vertical")):
         with pytest.raises(ImageError, match="oversized"):
             small.pixels(image)

@@ -38,7 +38,7 @@ from safetensors.torch import save_file
 from compo_pipeline.training.ranks import Ranks
 
 dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=world)
-ranks = Ranks.of_process_group()
+ranks = Ranks(rank, world)
 for name, (method, batch, microbatch, stored) in cases.items():
     if not stored:
         batch = batch._replace(images=batch.images[ranks.share(len(batch.images))])

@@ -13,8 +13,7 @@ the joint space.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -63,7 +62,7 @@ class C2lipWeights:
 class C2lipObjective(Objective):
     """Settings of C2LIP's training: weights of the losses, and trained towers."""
 
-    weights: C2lipWeights = field(default_factory=C2lipWeights)
+    weights: C2lipWeights = C2lipWeights()
     """Weights of the losses."""
 
     phrases: Literal["text", "tokens"] = "text"
@@ -93,8 +92,8 @@ class ConceptBatch(NamedTuple):
 class C2lip(Method):
     """The C2LIP method: contrasts images with their captions and with noun phrases of these."""
 
-    name: ClassVar[str] = "c2lip"
-    objective_type: ClassVar[type] = C2lipObjective
+    name = "c2lip"
+    objective_type = C2lipObjective
     objective: C2lipObjective
     annotations = ("phrases",)
     """Fields of an external table that views can use: phrases."""

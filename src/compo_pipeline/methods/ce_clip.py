@@ -12,8 +12,7 @@ Shapes: m rows of a batch, K negatives a row, T tokens of context, D width of th
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import NonNegativeFloat
@@ -63,7 +62,7 @@ class CeClipWeights:
 class CeClipObjective(Objective):
     """Settings of CE-CLIP's training: weights of the losses, and trained towers."""
 
-    weights: CeClipWeights = field(default_factory=CeClipWeights)
+    weights: CeClipWeights = CeClipWeights()
     """Weights of the losses."""
 
     most_threshold: NonNegativeFloat = 10.0
@@ -80,9 +79,9 @@ class CeClipObjective(Objective):
 class CeClip(TextNegatives):
     """The CE-CLIP method: NegCLIP, with hard negatives ranked by adaptive thresholds."""
 
-    name: ClassVar[str] = "ce_clip"
-    views_type: ClassVar[type] = CeClipViews
-    objective_type: ClassVar[type] = CeClipObjective
+    name = "ce_clip"
+    views_type = CeClipViews
+    objective_type = CeClipObjective
     objective: CeClipObjective
 
     @property

@@ -13,9 +13,9 @@ import random
 from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, cast
 
 import numpy as np
 import pyarrow.compute as pc
@@ -110,7 +110,7 @@ class ClicObjective(Objective):
     positives: Annotated[int, Field(ge=1, le=POSITIVES)] = 4
     """Number of a view's five positives that are used. The unimodal loss needs two."""
 
-    weights: ClicWeights = field(default_factory=ClicWeights)
+    weights: ClicWeights = ClicWeights()
     """Weights of the losses. 0 leaves one out."""
 
     unimodal_norm: Literal["squared", "plain"] = "squared"
@@ -216,12 +216,12 @@ class ClicBatch(NamedTuple):
 class Clic(Method):
     """The CLIC method: even steps train with CLIC's losses, odd steps with the CLIP loss."""
 
-    name: ClassVar[str] = "clic"
-    views_type: ClassVar[type] = ClicViews
-    objective_type: ClassVar[type] = ClicObjective
+    name = "clic"
+    views_type = ClicViews
+    objective_type = ClicObjective
     view_settings: ClicViews
     objective: ClicObjective
-    sentences: ClassVar[int] = 2  # positives after the second are further sentences
+    sentences = 2  # positives after the second are further sentences
 
     @property
     def annotations(self) -> tuple[str, ...]:  # type: ignore[override]

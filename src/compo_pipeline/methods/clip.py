@@ -10,7 +10,7 @@ Shapes: m rows of a batch, T tokens of context.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -58,8 +58,8 @@ class PairBatch(NamedTuple):
 class Clip(Method):
     """The CLIP method: fine-tuning on image-caption pairs with the softmax loss."""
 
-    name: ClassVar[str] = "clip"
-    objective_type: ClassVar[type] = ClipObjective
+    name = "clip"
+    objective_type = ClipObjective
 
     objective: ClipObjective
 
@@ -94,8 +94,8 @@ class SiglipObjective(ClipObjective):
 class Siglip(Clip):
     """The SigLIP method: fine-tuning on image-caption pairs with the sigmoid loss."""
 
-    name: ClassVar[str] = "siglip"
-    objective_type: ClassVar[type] = SiglipObjective
+    name = "siglip"
+    objective_type = SiglipObjective
     objective: SiglipObjective
 
     def loss(self, encoder: Encoder, batch: PairBatch) -> LossTerms:

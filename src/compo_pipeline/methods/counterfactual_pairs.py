@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class CounterfactualPairs(Method):
     Subclasses add the loss.
     """
 
-    kinds: ClassVar[tuple[int, ...]] = KINDS
+    kinds: tuple[int, ...] = KINDS
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """A function from the first caption of an image to its view with one drawn edited caption.

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import field
-from typing import ClassVar
 
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
@@ -77,16 +75,16 @@ class CsClipWeights:
 class CsClipObjective(Objective):
     """Settings of CS-CLIP's training: weights of the losses, and trained towers."""
 
-    weights: CsClipWeights = field(default_factory=CsClipWeights)
+    weights: CsClipWeights = CsClipWeights()
     """Weights of the losses."""
 
 
 class CsClip(TextPairs):
     """The CS-CLIP method: contrasts captions, and their entities and relations, with foils."""
 
-    name: ClassVar[str] = "cs_clip"
-    views_type: ClassVar[type] = CsClipViews
-    objective_type: ClassVar[type] = CsClipObjective
+    name = "cs_clip"
+    views_type = CsClipViews
+    objective_type = CsClipObjective
     view_settings: CsClipViews
     objective: CsClipObjective
     annotations = ("negatives",)

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import field
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
@@ -66,22 +65,22 @@ class DacMilWeights(SnegWeights):
 class DacMilObjective(SnegObjective):
     """Settings of DAC-MIL's training: weights of the losses, and trained towers."""
 
-    weights: DacMilWeights = field(default_factory=DacMilWeights)
+    weights: DacMilWeights = DacMilWeights()
     """Weights of the losses."""
 
 
 class DacMil(TextPairs):
     """The DAC method: multiple-instance losses on several sentences of an image."""
 
-    name: ClassVar[str] = "dac_mil"
-    views_type: ClassVar[type] = DacMilViews
-    objective_type: ClassVar[type] = DacMilObjective
-    sentences: ClassVar[int] = 2
+    name = "dac_mil"
+    views_type = DacMilViews
+    objective_type = DacMilObjective
+    sentences = 2
     view_settings: DacMilViews
     objective: DacMilObjective
     annotations = ("negatives",)
     """Fields of an external table that views can use: negatives of any sentence of a row."""
-    annotated_sentences: ClassVar[int | None] = None
+    annotated_sentences = None
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """A function from a caption to its view: caption and drawn sentences, with negatives."""

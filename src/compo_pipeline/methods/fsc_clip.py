@@ -11,8 +11,6 @@ space.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import ClassVar
 
 import torch
 from pydantic import NonNegativeFloat
@@ -54,7 +52,7 @@ class FscClipWeights:
 class FscClipObjective(Objective):
     """Settings of FSC-CLIP's training: weights of the losses, and trained towers."""
 
-    weights: FscClipWeights = field(default_factory=FscClipWeights)
+    weights: FscClipWeights = FscClipWeights()
     """Weights of the losses."""
 
     gamma: NonNegativeFloat = 2.0
@@ -70,9 +68,9 @@ class FscClipObjective(Objective):
 class FscClip(TextNegatives):
     """The FSC-CLIP method: CLIP with a global and a local hard-negative loss."""
 
-    name: ClassVar[str] = "fsc_clip"
-    views_type: ClassVar[type] = FscClipViews
-    objective_type: ClassVar[type] = FscClipObjective
+    name = "fsc_clip"
+    views_type = FscClipViews
+    objective_type = FscClipObjective
     objective: FscClipObjective
 
     @property

@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -121,7 +121,7 @@ class TextNegatives(Method):
     Each rule draws on its own: leaving one out leaves the others' texts as they are.
     """
 
-    negatives_setting: ClassVar[str] = "generators"
+    negatives_setting = "generators"
     view_settings: NegativeViews
     annotations: tuple[str, ...] = ("negatives", "neighbours")
     """Fields of an external table that views can use: negatives, and rows of similar images."""
@@ -267,9 +267,9 @@ class NegClipViews(NegativeViews):
 class NegClip(TextNegatives):
     """CLIP fine-tuning against the captions and all hard negatives of the batch."""
 
-    name: ClassVar[str] = "negclip"
-    views_type: ClassVar[type] = NegClipViews
-    objective_type: ClassVar[type] = Objective
+    name = "negclip"
+    views_type = NegClipViews
+    objective_type = Objective
 
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
         """NegCLIP's loss: hard negatives of a batch as further texts of images (CLIC, Eq. 2)."""

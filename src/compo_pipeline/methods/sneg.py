@@ -10,9 +10,6 @@ Shapes: m rows of a batch, K negatives a row, T tokens of context, D width of th
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import ClassVar
-
 import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
@@ -50,16 +47,16 @@ class SnegWeights:
 class SnegObjective(Objective):
     """Settings of S-Neg's training: weights of the losses, and trained towers."""
 
-    weights: SnegWeights = field(default_factory=SnegWeights)
+    weights: SnegWeights = SnegWeights()
     """Weights of the losses."""
 
 
 class Sneg(TextNegatives):
     """The S-Neg method: CLIP's loss, and each caption against its own negatives."""
 
-    name: ClassVar[str] = "sneg"
-    views_type: ClassVar[type] = SnegViews
-    objective_type: ClassVar[type] = SnegObjective
+    name = "sneg"
+    views_type = SnegViews
+    objective_type = SnegObjective
     objective: SnegObjective
 
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:

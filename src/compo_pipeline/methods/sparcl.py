@@ -10,8 +10,7 @@ softmax, and a sample's own pairs may be ranked: that teaches relations in minut
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
@@ -45,10 +44,10 @@ class SparclWeights:
 class SparclObjective(Objective):
     """Settings of SPARCL's training: weights of the losses, and trained towers."""
 
-    weights: SparclWeights = field(default_factory=SparclWeights)
+    weights: SparclWeights = SparclWeights()
     """Weights of the losses."""
 
-    margins: Margins = field(default_factory=Margins)
+    margins: Margins = Margins()
     """m0, beta, gamma and alpha of the margin loss, in logits. The defaults belong to a scale of
     100."""
 
@@ -71,8 +70,8 @@ class SparclObjective(Objective):
 class Sparcl(CounterfactualPairs):
     """The SPARCL method: contrastive and margin loss on real and synthetic pairs."""
 
-    name: ClassVar[str] = "sparcl"
-    objective_type: ClassVar[type] = SparclObjective
+    name = "sparcl"
+    objective_type = SparclObjective
     objective: SparclObjective
 
     @property

@@ -13,8 +13,7 @@ Shapes: m rows of a batch, K negatives a row, T tokens of context.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from pydantic import NonNegativeFloat
@@ -60,7 +59,7 @@ class SvlcRWeights(SnegWeights):
 class SvlcRObjective(SnegObjective):
     """Settings of SVLC-R's training: weights of the losses, and trained towers."""
 
-    weights: SvlcRWeights = field(default_factory=SvlcRWeights)
+    weights: SvlcRWeights = SvlcRWeights()
     """Weights of the losses."""
 
 
@@ -75,9 +74,9 @@ class ParaphrasedBatch(NamedTuple):
 class SvlcR(TextNegatives):
     """The SVLC-R method: S-Neg with replaced words, and paraphrases as further positives."""
 
-    name: ClassVar[str] = "svlc_r"
-    views_type: ClassVar[type] = SvlcRViews
-    objective_type: ClassVar[type] = SvlcRObjective
+    name = "svlc_r"
+    views_type = SvlcRViews
+    objective_type = SvlcRObjective
     objective: SvlcRObjective
     annotations = ("negatives", "positives")
     """Fields of an external table that views can use: negatives, positives as paraphrases."""

@@ -7,8 +7,6 @@ of negative pairs against real captions.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from compo_pipeline.core.settings import settings
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.losses.sextuple import NEGATIVE, REAL
@@ -30,9 +28,9 @@ class TripletClip(CounterfactualPairs):
     Rephrased captions and their images take no part.
     """
 
-    name: ClassVar[str] = "triplet_clip"
-    objective_type: ClassVar[type] = TripletClipObjective
-    kinds: ClassVar[tuple[int, ...]] = (REAL, NEGATIVE)
+    name = "triplet_clip"
+    objective_type = TripletClipObjective
+    kinds = (REAL, NEGATIVE)
 
     def loss(self, encoder: Encoder, batch: PairsBatch) -> LossTerms:
         """Weighted losses: NegCLIP's of real pairs, and of negative pairs that have an image."""

@@ -66,7 +66,7 @@ class ViewSettings:
     """Probability that a view shows the whole caption (all sentences) with its own image, in place
     of the method's view. For bases that read long texts (`model.context_length`)."""
 
-    from_table: AnnotationSettings = field(default_factory=AnnotationSettings)
+    from_table: AnnotationSettings = AnnotationSettings()
     """Published texts, which replace those that the method makes."""
 
 

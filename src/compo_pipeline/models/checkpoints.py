@@ -34,7 +34,6 @@ class Layout:
     """Facts that a published checkpoint's file does not record, such as its activation.
 
     Attributes:
-        source: address at which the authors publish the checkpoint.
         quick_gelu: the activation that it was trained with, None if unknown.
         context_length: token ids of a text; positions beyond are cut off. None is the
             architecture's.
@@ -42,7 +41,6 @@ class Layout:
         share: share of the file in the mixture.
     """
 
-    source: str
     quick_gelu: bool | None = True
     context_length: int | None = None
     base: str | None = None
@@ -53,25 +51,25 @@ class Layout:
 # and CE-CLIP's own figures were computed; their code builds ViT-B-32, which is GELU for a file.
 LAYOUTS: dict[PublishedLayout, Layout] = {
     # {"epoch", "state_dict": {"module.<name>"}, "optimizer"}: what open_clip's training saves.
-    "negclip": Layout("github.com/mertyg/vision-language-models-are-bows"),
-    "ce_clip": Layout("github.com/lezhang7/Enhance-FineGrained"),
+    "negclip": Layout(),  # github.com/mertyg/vision-language-models-are-bows
+    "ce_clip": Layout(),  # github.com/lezhang7/Enhance-FineGrained
     # The same, with LoRA of rank 4 and alpha 1 that is not merged (see `_merge_lora`).
-    "tsvlc": Layout("github.com/SivanDoveh/TSVLC"),
-    "dac": Layout("github.com/SivanDoveh/DAC"),
+    "tsvlc": Layout(),  # github.com/SivanDoveh/TSVLC
+    "dac": Layout(),  # github.com/SivanDoveh/DAC
     # With and without LoRA.
-    "fsc_clip": Layout("huggingface.co/ytaek-oh/fsc-clip"),
+    "fsc_clip": Layout(),  # huggingface.co/ytaek-oh/fsc-clip
     # {"model", ...}: OpenAI's names, which are open_clip's.
-    "con_clip": Layout("github.com/jaisidhsingh/CoN-CLIP"),
+    "con_clip": Layout(),  # github.com/jaisidhsingh/CoN-CLIP
     # `clove_without_patching.pt`: its README mixes it at 0.6 with OpenAI's weights. It is
     # reported to hold 64 positions; with 77, the first 64 give the same embeddings.
-    "clove": Layout("github.com/Netflix/clove", context_length=64, base="openai", share=0.6),
+    "clove": Layout(context_length=64, base="openai", share=0.6),  # github.com/Netflix/clove
     # {"model_state_dict"} of open_clip, or the folders `vision-encoder` and `text-encoder` of
     # transformers (which need no layout). Of 77 positions, its evaluation uses 64.
-    "triplet_clip": Layout("huggingface.co/TripletCLIP", context_length=64),
+    "triplet_clip": Layout(context_length=64),  # huggingface.co/TripletCLIP
 }
 """Published checkpoints by `--layout` of `compo-pipeline import-model`. CS-CLIP's and CLIC's need
 none: they are open_clip folders (`hf-hub:`)."""
-UNKNOWN = Layout("", quick_gelu=None)
+UNKNOWN = Layout(quick_gelu=None)
 """Layout of a file of which nothing is known."""
 
 # What a pickled checkpoint may hold beside tensors and plain values: settings and figures of its

@@ -188,7 +188,7 @@ def encode_text_tokens(model: Any, tokens: Tensor, name: str) -> TextTokens:
     Raises:
         SettingsError: the text tower is of another kind than CLIP's and SigLIP's.
     """
-    tower = _supported_text_tower(model, name)
+    tower = dense_text_tower(model, name)
     states, ids = text_states(tower, tokens)
     pooled = project(pool_texts(tower, states, ids), tower.text_projection)
     return TextTokens(
@@ -209,17 +209,17 @@ def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
         SettingsError: the text tower is of another kind than CLIP's, or the tokenizer does not
             open texts with <sot> and close them with <eot>.
     """
-    tower = _supported_text_tower(model, name, marked=True)
+    tower = dense_text_tower(model, name, marked=True)
     pooled, dense = encode_text_tokens(model, tokens, name)
     return DenseTexts(
         pooled, dense, _own_token_mask(tokens[:, : dense.shape[1]], tower.vocab_size, name)
     )
 
 
-def refuse_without_tokens(
+def dense_text_tower(
     model: Any, name: str, otherwise: str | None = None, *, marked: bool = False
-) -> None:
-    """Raise an error if a model's architecture gives no text tokens in the joint space.
+) -> Any:
+    """The text tower of a model that gives text tokens in the joint space.
 
     Args:
         model: model of open_clip, whose weights are not read.
@@ -228,17 +228,7 @@ def refuse_without_tokens(
         marked: whether token ids must say where a text begins and ends.
 
     Raises:
-        SettingsError: the text tower is of no kind whose tokens are known to be.
-    """
-    _supported_text_tower(model, name, otherwise, marked=marked)
-
-
-def _supported_text_tower(
-    model: Any, name: str, otherwise: str | None = None, *, marked: bool = False
-) -> Any:
-    """The text tower of a model.
-
-    Raises an error unless its tokens are in the joint space.
+        SettingsError: the text tower is of no kind whose tokens are known to be there.
     """
     tower = text_tower(model)
     if tower is None:

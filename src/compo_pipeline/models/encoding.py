@@ -81,7 +81,7 @@ def encode_texts(model: Any, tokens: Tensor) -> Tensor:
     elif reads_padding(tower):
         features = _unnormalised_texts(tower, tokens)
     else:
-        order = _text_lengths(tokens).argsort(stable=True)
+        order = text_lengths(tokens).argsort(stable=True)
         fewest = FEWEST if tokens.device.type == "cpu" else FEWEST_ON_GPU
         groups = tokens[order].tensor_split(max(1, min(GROUPS, len(tokens) // fewest)))
         features = torch.cat([_unnormalised_texts(tower, group) for group in groups])[
@@ -131,14 +131,14 @@ def reads_padding(tower: Any) -> bool:
     return tower.attn_mask is None or pool_type(tower) not in ("argmax", "eos")
 
 
-def _text_lengths(tokens: Tensor) -> Tensor:
+def text_lengths(tokens: Tensor, padding: int = 0) -> Tensor:
     """Number of tokens of each text before its padding [K].
 
-    The place of the last id that is not 0, not the number of such ids: "!" within a word is token
-    0 too.
+    The place of the last id that is not padding, not the number of such ids: "!" within a word is
+    token 0 too.
     """
     places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
-    return ((tokens != 0) * places).amax(dim=1)
+    return ((tokens != padding) * places).amax(dim=1)
 
 
 def text_states(tower: Any, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,7 +148,7 @@ def text_states(tower: Any, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """
     mask, kind = tower.attn_mask, tower.transformer.get_cast_dtype()
     if not reads_padding(tower):
-        length = int(_text_lengths(tokens).max())
+        length = int(text_lengths(tokens).max())
         tokens, mask = tokens[:, :length], mask[:length, :length]
     x = tower.token_embedding(tokens).to(kind)
     x = x + tower.positional_embedding[: tokens.shape[1]].to(kind)

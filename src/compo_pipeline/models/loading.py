@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from open_clip.model import CLIP, CustomTextCLIP
-from open_clip.transform import PreprocessCfg, image_transform_v2
+from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
 from PIL.Image import Image
 from torch import nn
 
@@ -134,8 +134,13 @@ def build(
         weights.load_into(model, state, plan.weights, plan.name)
     size = _square_size(plan.name, model)
     with _configuration_errors(plan.name):
-        preprocess_cfg = sources.preprocessing(plan.preprocess_cfg, (size, size))
-        preprocess = _image_transform(preprocess_cfg)
+        given = merge_preprocess_dict(PreprocessCfg(), plan.preprocess_cfg)
+        transform = PreprocessCfg(**{**given, "size": (size, size)})
+        preprocess = image_transform_v2(transform, is_train=False)
+    preprocess_cfg = {
+        key: list(each) if isinstance(each, tuple) else each
+        for key, each in asdict(transform).items()
+    }
     config = {"model_cfg": model_cfg, "preprocess_cfg": preprocess_cfg}
     found = tensors_hash(model.state_dict(), config)
     if plan.record.get("fingerprint", found) != found:
@@ -206,15 +211,6 @@ def _square_size(name: str, model: torch.nn.Module) -> int:
     if height is None or height != width:
         raise SettingsError(f"model '{name}': its input must be a square image, got {size}")
     return int(height)
-
-
-def _image_transform(preprocess_cfg: Mapping[str, Any]) -> Callable[[Image], torch.Tensor]:
-    """open_clip's evaluation transform of a PIL image, from a preprocessing configuration."""
-    arguments = {k: tuple(v) if isinstance(v, list) else v for k, v in preprocess_cfg.items()}
-    transform: Callable[[Image], torch.Tensor] = image_transform_v2(
-        PreprocessCfg(**arguments), is_train=False
-    )
-    return transform
 
 
 def give_bias(loaded: LoadedModel, start: float) -> LoadedModel:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import open_clip
 from open_clip import pretrained as pretrained_weights
-from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 
 from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.models import foreign, hub, weights
@@ -290,13 +289,6 @@ def download_repository(name: str, *kinds: Sequence[str]) -> Path:
         "import-model <folder with its open_clip_config.json> <new folder>, or compo-pipeline "
         "import-model <architecture> <new folder> --weights <file>"
     )
-
-
-def preprocessing(partial: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
-    """open_clip's full preprocessing configuration, from a partial one, in a form for JSON."""
-    merged = merge_preprocess_dict(asdict(PreprocessCfg()), dict(partial))
-    merged["size"] = list(size)
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in merged.items()}
 
 
 def architecture(model_cfg: Mapping[str, Any]) -> dict[str, Any]:

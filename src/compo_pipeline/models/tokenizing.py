@@ -17,6 +17,7 @@ from open_clip.tokenizer import HFTokenizer
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import foreign, hub
+from compo_pipeline.models.encoding import text_lengths
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.weights import tokenizer_fingerprint
 
@@ -113,7 +114,7 @@ def lost_tokens(tokenize: Any, texts: Sequence[str], ids: torch.Tensor) -> torch
     while _may_be_truncated(wide, padding).any():
         wide = tokenize(long, context_length=2 * wide.shape[1])
     if long:
-        lost[rows] = _token_ends(wide, padding) - _token_ends(ids[rows], padding)
+        lost[rows] = text_lengths(wide, padding) - text_lengths(ids[rows], padding)
     return lost
 
 
@@ -123,12 +124,6 @@ def _may_be_truncated(ids: torch.Tensor, padding: int) -> torch.Tensor:
     SigLIP's tokenizer ends a cut text with what is padding, too.
     """
     return (ids[:, -2:] != padding).any(dim=1)
-
-
-def _token_ends(ids: torch.Tensor, padding: int) -> torch.Tensor:
-    """Index [K] behind the last token of each text that is not padding."""
-    places = torch.arange(1, ids.shape[1] + 1)
-    return ((ids != padding) * places).amax(dim=1)
 
 
 def holds_tokenizer(folder: Path) -> bool:

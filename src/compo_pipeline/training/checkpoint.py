@@ -188,13 +188,6 @@ def resume_hint(path: Path | None) -> str:
     return f"the same command resumes from the state after {step} steps, stored in {path}"
 
 
-def read_best(path: Path) -> dict[str, Tensor]:
-    """Weights by name of the best validation in a state file, empty if the file holds none."""
-    with safe_open(path, framework="pt") as file:
-        names = [key for key in file.keys() if key.startswith(_BEST)]  # noqa: SIM118
-        return {key.removeprefix(_BEST): file.get_tensor(key) for key in names}
-
-
 def read_progress(path: Path) -> dict[str, Any] | None:
     """The progress dictionary of a state file, or None without a state.
 
@@ -218,12 +211,16 @@ def read_progress(path: Path) -> dict[str, Any] | None:
 
 def restore(
     path: Path, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer
-) -> dict[str, Any]:
-    """Load a state file into modules and optimiser, and return its progress dictionary."""
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Load a state file into modules and optimiser.
+
+    Returns its progress dictionary, and the weights of the best validation, empty if there are
+    none.
+    """
     metadata, tensors = read_tensors(path)
     load_tensors(tensors, modules, optimizer)
-    progress: dict[str, Any] = json.loads(metadata["progress"])
-    return progress
+    best = {key.removeprefix(_BEST): v for key, v in tensors.items() if key.startswith(_BEST)}
+    return json.loads(metadata["progress"]), best
 
 
 def load_tensors(

@@ -137,7 +137,9 @@ class ModelEncoder:
                 return encode(some)
 
         if len(own) == 0:  # no tower encodes zero texts
-            return self._in_parts(lambda some: _first_rows(0, texts(some)), tokens[:1], len(tokens))
+            return self._in_parts(
+                lambda some: tuple(each[:0] for each in texts(some)), tokens[:1], len(tokens)
+            )
         return self._in_parts(texts, own, len(tokens))
 
     def _in_parts(self, encode: _Encode, own: Tensor, count: int) -> tuple[Tensor, ...]:
@@ -162,11 +164,6 @@ class ModelEncoder:
 
 
 _Encode = Callable[[Tensor], tuple[Tensor, ...]]
-
-
-def _first_rows(rows: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The first `rows` rows of each tensor."""
-    return tuple(tensor[:rows] for tensor in tensors)
 
 
 def pad_rows(rows: Tensor, length: int) -> Tensor:

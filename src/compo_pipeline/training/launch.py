@@ -114,7 +114,7 @@ def train_together(
         world_size=int(os.environ["WORLD_SIZE"]),
         timeout=_EXCHANGE_TIMEOUT,
     )
-    ranks = Ranks.of_process_group()
+    ranks = Ranks(dist.get_rank(), dist.get_world_size())
     logging.getLogger("compo_pipeline").setLevel(logging.INFO if ranks.first else logging.ERROR)
     recipe = inputs.settings
     if restarts := int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):

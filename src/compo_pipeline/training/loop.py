@@ -262,8 +262,9 @@ def fit(
         if not checkpoint.read_matching_progress(state, fingerprint, overwrite=settings.overwrite):
             checkpoint.remove_state(state)
             return None
-        best.update(checkpoint.read_best(state))
-        return checkpoint.restore(state, modules, moments)
+        found, kept = checkpoint.restore(state, modules, moments)
+        best.update(kept)
+        return found
 
     progress = Progress()
     if saved := ranks.from_first(restore):

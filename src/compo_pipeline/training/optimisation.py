@@ -28,8 +28,8 @@ from compo_pipeline.training.settings import TRUNK, OptimizerSettings, TrainingS
 
 _REFUSE: dict[Need, Callable[..., None]] = {
     "patches": dense.refuse_without_patches,
-    "tokens": dense.refuse_without_tokens,
-    "marked_tokens": partial(dense.refuse_without_tokens, marked=True),
+    "tokens": dense.dense_text_tower,
+    "marked_tokens": partial(dense.dense_text_tower, marked=True),
 }
 
 

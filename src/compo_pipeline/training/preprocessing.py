@@ -19,6 +19,7 @@ from torch import Tensor
 
 from compo_pipeline.core.seeding import digest, rng
 from compo_pipeline.data.images import composites, decoding
+from compo_pipeline.data.images.decoding import ACCEPTED, ImageError
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.tokenizing import lost_tokens
@@ -59,7 +60,6 @@ class ModelPreprocessor(Picklable):
         model: model whose preprocessing and tokenizer are used.
         root: folder of the images; nothing outside it is read.
         rows: rows of precomputed features by `name_of` an image; where given, images are not read.
-        limits: limits of the images that are accepted.
         crop_scale: shares of the area that random crops of single images keep; None reads them
             as evaluation does.
         counterfactual_images: folder of the counterfactuals' images, where any are shown.
@@ -73,12 +73,10 @@ class ModelPreprocessor(Picklable):
         model: LoadedModel,
         root: Path,
         rows: Mapping[str, int] | None = None,
-        limits: decoding.Limits = decoding.ACCEPTED,
         crop_scale: tuple[float, float] | None = None,
         counterfactual_images: Path | None = None,
     ) -> None:
         self.root, self.counterfactual_images, self.rows = root, counterfactual_images, rows
-        self.limits = limits
         self.size, self.context = model.image_size, model.context_length
         self.preprocess, self.tokenize = model.preprocess, model.tokenize
         self.mean = torch.tensor(model.mean).view(3, 1, 1) * 255
@@ -96,7 +94,7 @@ class ModelPreprocessor(Picklable):
 
     def _read_half(self, path: str, axis: composites.Axis) -> Image.Image:
         """Load an image and fit it to one half of a composite."""
-        return composites.half(decoding.load(self.root, path, self.limits), axis, self.size)
+        return composites.half(decoding.load(self.root, path, ACCEPTED), axis, self.size)
 
     def set_step(self, seed: int, step: int) -> None:
         """Set the seed and the step that random crops are drawn for."""
@@ -121,7 +119,7 @@ class ModelPreprocessor(Picklable):
         if shown.counterfactual:
             image = self._load_counterfactual(path)
         else:
-            image = decoding.load(self.root, path, self.limits)
+            image = decoding.load(self.root, path, ACCEPTED)
         if self.crop_scale is None:
             return image
         random_ = rng(*self._seed_and_step, "crop", path)
@@ -132,13 +130,13 @@ class ModelPreprocessor(Picklable):
         if self.counterfactual_images is None:
             raise ValueError(f"'{path}' is a counterfactual's, and no folder of them was given")
         try:
-            return decoding.load(self.counterfactual_images, path, self.limits)
-        except decoding.ImageError as error:
+            return decoding.load(self.counterfactual_images, path, ACCEPTED)
+        except ImageError as error:
             detail = (
                 f"{error} (counterfactuals changed since the views were drawn? Run "
                 "`kedro run --pipelines=counterfactuals,views`)"
             )
-            raise decoding.ImageError(error.reason, detail) from error
+            raise ImageError(error.reason, detail) from error
 
     def images(self, images: Sequence[ImageInput]) -> Tensor:
         """Pixels [m, 3, H, W] of this process's images, or row numbers [m] of all features."""

@@ -28,21 +28,16 @@ def share(count: int, part: int, parts: int) -> slice:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Rank of this process and number of processes that train together, by default one."""
+    """Rank of this process and number of processes that train together, by default one.
+
+    Torch's process group of several must have a backend for main memory (gloo).
+    """
 
     rank: int = 0
     """Number of this process."""
 
     world: int = 1
     """Number of processes."""
-
-    @classmethod
-    def of_process_group(cls) -> Ranks:
-        """Rank and number of processes of torch's current process group.
-
-        It must have a backend for main memory (gloo).
-        """
-        return cls(dist.get_rank(), dist.get_world_size())
 
     @property
     def first(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -162,7 +161,7 @@ class TrainingSettings:
     optimizer: OptimizerSettings
     """AdamW and its schedule."""
 
-    curriculum: CurriculumSettings = field(default_factory=CurriculumSettings)
+    curriculum: CurriculumSettings = CurriculumSettings()
     """Rows that train first."""
 
     contrast_group: Annotated[int, Field(ge=2)] | None = None
@@ -189,7 +188,7 @@ class TrainingSettings:
     """Whether to compile the towers' transformers with torch.compile. The first steps then take
     minutes."""
 
-    distributed: Annotated[DistributedSettings, SPEED] = field(default_factory=DistributedSettings)
+    distributed: Annotated[DistributedSettings, SPEED] = DistributedSettings()
     """Processes and hosts that train together. The default is this process only."""
 
     workers: Annotated[NonNegativeInt, SPEED] = 1
@@ -208,10 +207,10 @@ class TrainingSettings:
     tower trains, with or without `text.` for parts of the text tower. `visual.trunk` is the image
     tower without its projection."""
 
-    lora: LowRankSettings = field(default_factory=LowRankSettings)
+    lora: LowRankSettings = LowRankSettings()
     """Adapters on the towers that train. They are merged into the exported weights."""
 
-    wise_ft: MixtureSettings = field(default_factory=MixtureSettings)
+    wise_ft: MixtureSettings = MixtureSettings()
     """Mixture of base and fine-tuned weights that is exported."""
 
     save_every: Annotated[PositiveInt, SPEED] = 250
@@ -227,14 +226,14 @@ class TrainingSettings:
     max_steps: PositiveInt | None = None
     """Step at which training ends early (for trials). Null runs all epochs."""
 
-    validation: ValidationSettings = field(default_factory=ValidationSettings)
+    validation: ValidationSettings = ValidationSettings()
     """Loss and figure on rows that do not train."""
 
     keep: Literal["last", "best"] = "last"
     """Weights that are exported: of the last step, or of the best validation. Of two equal
     validations, the earlier one counts."""
 
-    early_stopping: EarlyStoppingSettings = field(default_factory=EarlyStoppingSettings)
+    early_stopping: EarlyStoppingSettings = EarlyStoppingSettings()
     """Conditions under which training ends before its last step."""
 
     @property

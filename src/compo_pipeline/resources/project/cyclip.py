@@ -3,8 +3,6 @@
 Shapes: m rows of a batch, D width of the joint space.
 """
 
-from typing import ClassVar
-
 from pydantic import NonNegativeFloat
 
 from compo_pipeline.core.settings import settings
@@ -28,8 +26,8 @@ class CyclipObjective(ClipObjective):
 class Cyclip(Clip):
     """CyCLIP on single images."""
 
-    name: ClassVar[str] = "cyclip"
-    objective_type: ClassVar[type] = CyclipObjective
+    name = "cyclip"
+    objective_type = CyclipObjective
     objective: CyclipObjective
 
     def loss(self, encoder: Encoder, batch: PairBatch) -> LossTerms:
