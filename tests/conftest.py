@@ -28,12 +28,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
+from pydantic_core import to_jsonable_python
 from tests import outlines
 from tests.chat_server import Chat
 
 from compo_pipeline.core import compute
 from compo_pipeline.core.records import Parse
-from compo_pipeline.core.settings import plain
 
 # Test processes, and what they start, share the cores; before torch is imported. A worker of xdist
 # inherits what its controller has set here, so that `setdefault` would leave it all cores.
@@ -136,7 +136,8 @@ class Configured:
     def __init__(self, loaded: Any) -> None:
         self._loaded = loaded
         self.settings: Any = loaded.settings
-        self.params: dict[str, Any] = plain(loaded.settings)
+        self.objects: dict[str, Any] = loaded.params
+        self.params: dict[str, Any] = to_jsonable_python(self.objects)
 
     @cached_property
     def catalog(self) -> Any:

@@ -2,8 +2,8 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,12 +19,12 @@ def test_a_second_command_of_a_run_is_refused_until_the_first_ends(
     context: Callable[..., Any], bootstrapped: Path, tmp_path: Path, pipeline: str
 ) -> None:
     loaded = context()
-    own = loaded.settings
 
     def hooks(seed: int) -> ProjectHooks:
         made = ProjectHooks()
         resume = tmp_path / f"data/06_models/scenes/clic/default/seed={seed}/resume"
-        made._settings = replace(own, paths=replace(own.paths, resume=str(resume)))
+        paths = SimpleNamespace(resume=str(resume))
+        made._context = SimpleNamespace(settings=SimpleNamespace(paths=paths))  # type: ignore[assignment]
         return made
 
     first, second = hooks(0), hooks(0)

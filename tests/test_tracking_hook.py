@@ -38,8 +38,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
 def prepared(**store: Any) -> ProjectHooks:
     hook = ProjectHooks()
-    settings: Any = SimpleNamespace(tracking=TrackingSettings(**store))
-    hook._settings, hook._project = settings, Path("project")
+    settings = SimpleNamespace(tracking=TrackingSettings(**store))
+    context: Any = SimpleNamespace(settings=settings, project_path=Path("project"))
+    hook._context = context
     return hook
 
 

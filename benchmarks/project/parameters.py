@@ -39,7 +39,7 @@ def pages() -> dict[str, str]:
     index = [_INDEX, "| section | holds |", "| --- | --- |"]
     single = ["", "## What names a run", *_TABLE]
     sections: dict[str, list[str]] = {}
-    for entry in collect_entries(settings.Parameters, settings.settings_classes(), values, values):
+    for entry in collect_entries(settings.with_methods(), values, values):
         section = entry.key.partition(".")[0]
         if section in sections or entry.type:
             sections.get(section, single).append(_row(entry))

@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +78,8 @@ def main() -> None:
     comparison = context.catalog.load("comparison")
     print_table(headline_table(comparison, HEADLINES), screen)
     screen.print("\n".join(comparison.conclusions), markup=False, highlight=False)
-    typed = replace(context.settings, command=CommandOptions("relations_scenes"))
-    next_steps.show_results(pipelines["train_eval"], context.catalog, typed, screen)
+    own = context.settings.promotion, CommandOptions("relations_scenes"), screen
+    next_steps.show_results(pipelines["train_eval"], context.catalog, *own)
     # Rich names a font on a server; the viewer's own does.
     drawn = re.sub(r"@font-face \{.*?\}", "", screen.export_svg(title="make demo"), flags=re.DOTALL)
     (IMAGES / "terminal.svg").write_text(drawn, encoding="utf-8")

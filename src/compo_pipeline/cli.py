@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kedro.framework.startup import ProjectMetadata
 
-    from compo_pipeline.project.settings import RunSettings
+    from compo_pipeline.project.settings import Parameters
 
 # Exit status of a program that Ctrl+C ended.
 _INTERRUPTED = 130
@@ -129,8 +129,7 @@ def params(project: ProjectMetadata, prefix: str, env: str | None) -> None:
     default, values = (
         settings.all_values(settings.loader_of(conf, each, {})) for each in ("base", env)
     )
-    parts = settings.settings_classes()
-    entries = [*reference.collect_entries(settings.Parameters, parts, default, values)]
+    entries = [*reference.collect_entries(settings.with_methods(), default, values)]
     reference.show(reference.chosen(entries, prefix), env, console.terminal())
 
 
@@ -356,7 +355,7 @@ def export_model(checkpoint: Path, folder: Path, *, onnx: bool) -> None:
     click.echo(f"Written: {written(checkpoint, folder)}")
 
 
-def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> RunSettings:
+def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> Parameters:
     """Typed settings of the project in an environment, with the overrides of `--params`."""
     from compo_pipeline.project.settings import loader_of, prepare
 

@@ -12,7 +12,8 @@ from yaml import YAMLError
 
 from compo_pipeline.core import console, keys, offline
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.project.hooks import ProjectHooks, SettingsContext
+from compo_pipeline.project.hooks import ProjectHooks
+from compo_pipeline.project.settings import SettingsContext
 
 offline.disable_telemetry()
 console.log_plain_lines_off_terminal()

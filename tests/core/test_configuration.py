@@ -8,7 +8,13 @@ import pytest
 from compo_pipeline.__main__ import main
 from compo_pipeline.cli import cli
 from compo_pipeline.core.removed import REMOVED
-from compo_pipeline.core.settings import Open, SettingsError, defaults, field_paths, parse, plain
+from compo_pipeline.core.settings import (
+    Open,
+    SettingsError,
+    all_settings,
+    parse,
+    plain,
+)
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import Parameters
@@ -59,7 +65,7 @@ def test_every_wrong_value_is_named_with_what_was_got():
 def test_missing_value_and_wrong_shape_are_named():
     with pytest.raises(SettingsError, match=r"^training\.name: Field required$"):
         parse(Recipe, {}, "training")
-    with pytest.raises(SettingsError, match="training: expected a mapping, got 5"):
+    with pytest.raises(SettingsError, match=r"^training: .* a mapping \(got 5\)"):
         parse(Recipe, 5, "training")  # type: ignore[arg-type]
 
 
@@ -91,8 +97,6 @@ def test_settings_are_plain_with_all_defaults_and_parse_again():
         "control": None,
     }
     assert parse(Recipe, values, "training") == recipe
-    # What must be set is null.
-    assert defaults(Recipe) == {**values, "name": None, "stages": []}
 
 
 def test_booleans_are_no_numbers_at_any_depth():
@@ -105,16 +109,19 @@ def test_booleans_are_no_numbers_at_any_depth():
     with pytest.raises(SettingsError) as error:
         parse(Recipe, given, "training")
     assert sorted(str(error.value).splitlines()) == [
-        "training.betas.1: expected a number, got False",
-        "training.parts.head.steps: expected a number, got True",
-        "training.schedule.rate: expected a number, got True",
+        "training.betas.1: Input should be a valid number (got False)",
+        "training.parts.head.steps: Input should be a valid integer (got True)",
+        "training.schedule.rate: Input should be a valid number (got True)",
     ]
 
 
 def test_a_removed_name_is_answered_with_its_replacement():
     """Removed names are no longer known, and each way of typing one is answered."""
     known = {*(f"--pipeline={name}" for name in register_pipelines())}
-    known |= {*(f"compo-pipeline {name}" for name in cli.commands), *field_paths(Parameters, "")}
+    known |= {
+        *(f"compo-pipeline {name}" for name in cli.commands),
+        *(each.key for each in all_settings(Parameters)),
+    }
     assert not known & REMOVED.keys()
     with pytest.raises(SettingsError, match="no 'copy'; it was removed: use kedro run"):
         cli.commands["run"].main(["--pipeline=copy"], standalone_mode=False)

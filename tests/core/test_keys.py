@@ -165,8 +165,7 @@ def test_all_errors_of_all_places_are_told_at_once(project_conf, refused):
     assert sorted(line.rpartition(" (")[0] for line in lines) == [
         "--params: seed: Input should be a valid integer",
         "--params: trainig: unknown key; did you mean 'training'?",
-        "conf/smoke/parameters.yml: data.sample.rows: Input should be a valid integer, unable to "
-        "parse string as an integer",
+        "conf/smoke/parameters.yml: data.sample.rows: Input should be a valid integer",
         "conf/smoke/parameters_training.yml: training.batch_size: Input should be greater than or "
         "equal to 2",
         "conf/smoke/parameters_training.yml: training.epoch: unknown key; did you mean 'epochs'?",

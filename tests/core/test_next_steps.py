@@ -21,7 +21,6 @@ from compo_pipeline.data.catalog import FolderDataset, PageDataset
 
 TYPED = CommandOptions("smoke", {"seed": 1})
 PROMOTION = SimpleNamespace(dry_run=False)
-PARAMETERS = SimpleNamespace(command=TYPED, promotion=PROMOTION)
 
 
 @pytest.fixture
@@ -44,16 +43,16 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataCatalog:
     return DataCatalog({**places, "registered": registered})
 
 
-def printed(catalog: DataCatalog, parameters: Any, *entries: str) -> list[str]:
+def printed(catalog: DataCatalog, typed: CommandOptions, *entries: str) -> list[str]:
     nodes = [node(lambda: None, None, entry, name=entry) for entry in entries]
     console = Console(file=io.StringIO())
-    next_steps.show_results(Pipeline(nodes), catalog, parameters, console)
+    next_steps.show_results(Pipeline(nodes), catalog, PROMOTION, typed, console)
     return console.file.getvalue().split("\n")
 
 
 def test_a_registered_run_names_its_pages_and_what_comes_next(catalog: DataCatalog) -> None:
     entries = ("report", "export", "data_docs", "foils_review_page", "registered")
-    lines = printed(catalog, PARAMETERS, *entries)
+    lines = printed(catalog, TYPED, *entries)
     shown = [line.split(maxsplit=1) for line in lines[1:4]]
     assert sorted(shown[:2]) == [["Export", "a/export"], ["Report", "a/report/report.html"]]
     assert shown[2] == ["Registered", "compo-clip version 3"]
@@ -64,8 +63,7 @@ def test_a_registered_run_names_its_pages_and_what_comes_next(catalog: DataCatal
 def test_the_champion_is_served_without_what_promoted_it(catalog: DataCatalog) -> None:
     catalog["promotion_report"] = catalog["report"]
     typed = CommandOptions("smoke", {"seed": 1, "promotion": {"waive": ["retrieval"]}})
-    parameters = SimpleNamespace(command=typed, promotion=PROMOTION)
-    lines = printed(catalog, parameters, "promotion_report")
+    lines = printed(catalog, typed, "promotion_report")
     assert "compo-pipeline serve --env=smoke --params seed=1" in lines
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from compo_pipeline.core.reference import ParameterEntry, chosen, collect_entries
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.project.settings import Parameters, all_values, loader_of, settings_classes
+from compo_pipeline.project.settings import all_values, loader_of, with_methods
 from compo_pipeline.registry.settings import GateRule
 
 
@@ -17,7 +17,7 @@ from compo_pipeline.registry.settings import GateRule
 def entries(bootstrapped: Path) -> list[ParameterEntry]:
     conf = bootstrapped / "conf"
     default, smoke = (all_values(loader_of(conf, env, {})) for env in ("base", "smoke"))
-    return [*collect_entries(Parameters, settings_classes(), default, smoke)]
+    return [*collect_entries(with_methods(), default, smoke)]
 
 
 @pytest.mark.parametrize(

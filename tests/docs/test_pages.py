@@ -19,7 +19,12 @@ from tests.docs.pages import PLAN, PROJECT, commands_of_pages, executed, plan, r
 from compo_pipeline import cli
 from compo_pipeline.evaluation.suite import find_entry, listed_models
 from compo_pipeline.project import commands as without_project
-from compo_pipeline.project.settings import RunSettings, check_settings, loader_of, read_settings
+from compo_pipeline.project.settings import (
+    Parameters,
+    check_settings,
+    loader_of,
+    read_settings,
+)
 
 FOUND = commands_of_pages()
 LISTED = plan()
@@ -88,7 +93,7 @@ COMMANDS = {tuple(words) for each in EVERYTHING for words in words_after("compo-
 
 
 @cache
-def settings_of(env: str | None, params: str) -> RunSettings:
+def settings_of(env: str | None, params: str) -> Parameters:
     """The settings of a run by environment and `--params`, as JSON; not those of conf/local."""
     env = "base" if env is None else env
     assert (PROJECT / "conf" / env).is_dir(), f"conf/{env} is no folder"

@@ -23,7 +23,7 @@ from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.pipelines.comparison.nodes import run_cells
 from compo_pipeline.pipelines.comparison.pipeline import create_pipeline
 from compo_pipeline.project.problems import check_resources
-from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.project.settings import Parameters
 from compo_pipeline.tuning import cells as runs
 from compo_pipeline.tuning.cells import find_cells, load_runs
 
@@ -131,16 +131,16 @@ def test_all_cells_are_checked_before_the_first_one_runs(
 
 
 def test_the_settings_of_all_cells_are_checked_before_the_run(
-    shipped: RunSettings, bootstrapped: Path, monkeypatch: pytest.MonkeyPatch
+    shipped: Parameters, bootstrapped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(bootstrapped)
     compares = create_pipeline()
-    given = {"command": CommandOptions(), "set": "s"}
 
     def check(variant: str) -> None:
         cells = {"first": {"method": "clic"}, "x": {"method": "fsc_clip", "variant": variant}}
         sets = {"s": parse(ComparisonSet, {"cells": cells}, "comparison_sets.s")}
-        check_resources(replace(shipped, comparison_sets=sets, **given), compares, DataCatalog())
+        given = replace(shipped, comparison_sets=sets, set="s")
+        check_resources(given, CommandOptions(), compares, DataCatalog())
 
     key = r"comparison_sets\.s\.cells\.x: variant: .*'lor' of fsc_clip; did you mean 'lora'\?"
     with pytest.raises(SettingsError, match=key) as error:

@@ -21,7 +21,7 @@ from compo_pipeline.data.catalog import FolderDataset, JsonDataset
 from compo_pipeline.methods.views import from_table, single_view
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.project.settings import Parameters
 
 THINGS = ("cup", "box", "ball", "vase", "lamp")
 COLOURS = ("red", "blue", "green", "black")
@@ -44,7 +44,7 @@ def foil(number: int, text: str, wrong: str) -> Foil:
 
 @pytest.fixture
 def catalog(
-    tmp_path: Path, shipped: RunSettings, tiny_model: Callable[..., Path], project: Path
+    tmp_path: Path, shipped: Parameters, tiny_model: Callable[..., Path], project: Path
 ) -> Callable[..., DataCatalog]:
     """What the pipeline reads: two untrained models, and views that ask for other objects alone."""
     for number in range(4):

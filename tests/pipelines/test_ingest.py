@@ -24,13 +24,13 @@ from compo_pipeline.pipelines.validation.nodes import (
     select_valid_captions,
     validate_facts,
 )
-from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.project.settings import Parameters
 
 CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
 
 
 @pytest.fixture
-def ingest(shipped: RunSettings) -> Callable[..., tuple[Any, ...]]:
+def ingest(shipped: Parameters) -> Callable[..., tuple[Any, ...]]:
     """The node on a source, with the settings of conf/base but for a journal."""
     settings = replace(shipped.ingest, journal=None)
     return lambda data: ingest_captions(locate(data), data, settings, shipped.prepare)
@@ -44,7 +44,7 @@ def write(root: Path, captions: list[dict[str, Any]], suffix: str = "") -> None:
 
 @pytest.fixture
 def chain(
-    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: RunSettings
+    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: Parameters
 ) -> Callable[[], tuple[Any, Any, Any, Any]]:
     """Both pipelines over captions.jsonl in the temporary folder."""
     data = DataSettings(tmp_path, "table", {"train": "captions.jsonl"}, columns=Columns(id="id"))
@@ -190,7 +190,7 @@ def test_a_split_of_a_file_of_several_says_what_its_column_has(
 
 
 def test_a_half_downloaded_folder_says_what_is_missing(
-    shared: Path, tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: RunSettings
+    shared: Path, tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: Parameters
 ) -> None:
     """COCO in its official layout, without every other image; counted in its annotations."""
     source, root = shared / "coco_mini", tmp_path / "coco"
@@ -362,7 +362,7 @@ def test_backslashes_between_folders_are_told(
 
 @pytest.fixture
 def two_sources(
-    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: RunSettings
+    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: Parameters
 ) -> Callable[..., tuple[Any, ...]]:
     """Both pipelines over `captions.jsonl` and `held.jsonl` of the sources a and b."""
     sources = {

@@ -28,7 +28,7 @@ from compo_pipeline.data.readers.record import NOT_CAPTIONED, RawCaption, Source
 from compo_pipeline.data.settings import CaptionTable, Columns, DataSettings, SourceSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 from compo_pipeline.pipelines.validation.nodes import validate_facts
-from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.project.settings import Parameters
 
 COUNT = 8
 KEYS = [f"{number:09}" for number in range(COUNT)]
@@ -244,7 +244,7 @@ def test_what_is_not_joined_is_counted_by_its_reason(root: Path, form: str) -> N
     )
 
 
-def test_the_report_of_ingest_has_the_join_and_no_bad_row(root: Path, shipped: RunSettings) -> None:
+def test_the_report_of_ingest_has_the_join_and_no_bad_row(root: Path, shipped: Parameters) -> None:
     write_table(root / "captions.csv", [row for row in FAULTS if row["url"]])
     one = settings(root, "image_parquet", file="captions.csv", key="url", image_key="url")
     given = replace(shipped.ingest, journal=None)
@@ -327,7 +327,7 @@ def bomb() -> bytes:
     )
 
 
-def test_a_bomb_and_no_image_are_found_in_ingest(tmp_path: Path, shipped: RunSettings) -> None:
+def test_a_bomb_and_no_image_are_found_in_ingest(tmp_path: Path, shipped: Parameters) -> None:
     images = [bomb(), b"<html>", b"", IMAGES[3]]
     write_parquet(tmp_path / "0.parquet", range(4), images)
     data = settings(tmp_path, "image_parquet")

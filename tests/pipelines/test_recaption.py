@@ -23,7 +23,7 @@ from compo_pipeline.data.settings import DataSettings, SampleSettings, SourceSet
 from compo_pipeline.generation.recaption.settings import RecaptionSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions, recaption_images
 from compo_pipeline.pipelines.validation.nodes import validate_facts
-from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.project.settings import Parameters
 
 IMAGES = 6
 NEW = "The image shows a dog on a red sofa. It sleeps in the warm sun."
@@ -51,7 +51,7 @@ def coco(tmp_path: Path) -> DataSettings:
 
 
 @pytest.fixture
-def chain(chat: Any, shipped: RunSettings, tmp_path: Path) -> Callable[..., Any]:
+def chain(chat: Any, shipped: Parameters, tmp_path: Path) -> Callable[..., Any]:
     """Recaptions and captions of a source: results of both, by name."""
 
     def run(data: DataSettings, carve: int = 0, **changes: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def chain(chat: Any, shipped: RunSettings, tmp_path: Path) -> Callable[..., Any]
     return run
 
 
-def test_one_row_an_image(chat: Any, coco: DataSettings, chain: Any, shipped: RunSettings) -> None:
+def test_one_row_an_image(chat: Any, coco: DataSettings, chain: Any, shipped: Parameters) -> None:
     def script(turn: Any, number: int, body: dict[str, Any]) -> None:
         _, _, content = body["messages"][0]["content"][0]["image_url"]["url"].partition(",")
         red, _, _ = Image.open(io.BytesIO(base64.b64decode(content))).getpixel((5, 5))

@@ -37,7 +37,7 @@ from compo_pipeline.pipelines.training.nodes import (
     prepare_training,
     train_models,
 )
-from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.project.settings import Parameters
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.training.checkpoint import FingerprintError
@@ -63,7 +63,7 @@ def captions() -> list[Caption]:
 def node(
     mlflow_project: Path,
     captions: list[Caption],
-    shipped: RunSettings,
+    shipped: Parameters,
     context: Callable[..., Any],
     tiny_clip: Path,
     tmp_path: Path,
@@ -322,7 +322,7 @@ def test_without_a_control_its_place_says_why(
 
 
 def test_rows_that_are_held_out_are_counted_and_do_not_train(
-    shipped: RunSettings, tmp_path: Path
+    shipped: Parameters, tmp_path: Path
 ) -> None:
     def gathered(trains: str | tuple[str, ...], *splits: str) -> tuple[list[str], str | None]:
         rows = [

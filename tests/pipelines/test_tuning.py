@@ -23,7 +23,7 @@ from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.tuning import nodes
-from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.project.settings import Parameters
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.training.inputs import TrainingInputs
@@ -63,7 +63,7 @@ def tuning(seeds: int) -> TuningSettings:
     return TuningSettings(StudySettings("clic"), BenchmarksSettings(), confirmation=seeds)
 
 
-def trial_inputs(shipped: RunSettings, tmp_path: Path) -> TrialInputs:
+def trial_inputs(shipped: Parameters, tmp_path: Path) -> TrialInputs:
     folders = {name: tmp_path / name for name in ("views", "root", "resume")}
     model = ModelSettings("scenes-base")
     training = TrainingInputs([], "data", model=model, settings=shipped.training, seed=4, **folders)
@@ -79,7 +79,7 @@ def trial_inputs(shipped: RunSettings, tmp_path: Path) -> TrialInputs:
     ],
 )
 def test_only_better_values_are_confirmed(
-    shipped: RunSettings, tmp_path: Path, best: Any, seeds: int, reason: str
+    shipped: Parameters, tmp_path: Path, best: Any, seeds: int, reason: str
 ) -> None:
     study = {"best": best, "configured": {"lr": 1}}
     inputs = trial_inputs(shipped, tmp_path)
@@ -88,7 +88,7 @@ def test_only_better_values_are_confirmed(
 
 
 def test_both_recipes_are_trained_with_fresh_seeds_and_compared_with_each_other(
-    shipped: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shipped: Parameters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[str] = []
 
@@ -132,7 +132,7 @@ def test_both_recipes_are_trained_with_fresh_seeds_and_compared_with_each_other(
 
 @pytest.mark.usefixtures("mlflow_project")
 def test_a_study_is_a_run_in_mlflow_with_a_table_of_its_trials(
-    shipped: RunSettings, tmp_path: Path, mlflow_project: Path
+    shipped: Parameters, tmp_path: Path, mlflow_project: Path
 ) -> None:
     tracking.configure(TrackingSettings(experiment="a study"), mlflow_project)
 
@@ -159,7 +159,7 @@ def test_a_study_is_a_run_in_mlflow_with_a_table_of_its_trials(
 
 
 def test_a_method_without_a_space_says_where_to_put_one(
-    shipped: RunSettings, tmp_path: Path
+    shipped: Parameters, tmp_path: Path
 ) -> None:
     training, evaluation = trial_inputs(shipped, tmp_path).training, shipped.evaluation
     own = {"views": {}, "objective": {}}

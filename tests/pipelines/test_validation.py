@@ -13,7 +13,7 @@ from compo_pipeline.core.records import Caption, Fact
 from compo_pipeline.data.catalog import PageDataset, RowsDataset
 from compo_pipeline.data.quality.quarantine import TooManyBadRows
 from compo_pipeline.pipelines.validation.pipeline import create_pipeline
-from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.project.settings import Parameters
 
 ROWS = [
     Caption(f"train-{n}", "i", f"{n}.jpg", 64, 48, ("A dog sits here.",) * 2, "t", "train")
@@ -41,7 +41,7 @@ FACTS = [
 
 
 @pytest.fixture
-def catalog(shipped: RunSettings, tmp_path: Path) -> DataCatalog:
+def catalog(shipped: Parameters, tmp_path: Path) -> DataCatalog:
     """What the pipeline reads and writes, with the project's rules; its outputs lie on disk."""
     inputs: dict[str, Any] = {
         "captions": ROWS,

@@ -1,6 +1,7 @@
 """Every file of conf/ parses, every environment stands, and the files agree with one another."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,10 @@ from kedro.framework.project import pipelines
 from kedro.io import MemoryDataset
 
 from compo_pipeline.core import keys
-from compo_pipeline.core.settings import defaults, leaves, parse, plain
+from compo_pipeline.core.settings import all_settings, leaves, parse, plain
 from compo_pipeline.methods.registry import METHODS, build
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.project.settings import RunSettings, settings_classes
+from compo_pipeline.project.settings import Parameters, with_methods
 from compo_pipeline.tuning.space import read, searchable
 
 PROJECT = Path(__file__).parents[2]
@@ -25,27 +26,13 @@ LAYERS = "raw intermediate primary feature model_input models model_output repor
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_environment_gives_all_parameters_and_search_spaces_that_hold_them(context, env):
     params = context(env).params
-    assert plain(parse(RunSettings, params)) == params
+    own = {each.name: params[each.name] for each in fields(Parameters)}
+    assert plain(parse(Parameters, own)) == own
     method = params["method"]
     assert set(params["spaces"]) == set(METHODS)
     own = build(method, **params["method_settings"])
     configured = {"training": params["training"], method: own.configuration}
     assert read(params["spaces"][method], f"spaces.{method}", configured, searchable(method))
-
-
-def default_of(key):
-    """The default of a dotted key of conf/base; KeyError where it has none.
-
-    What lies below a setting without a default, or under a name of the user's own, has none.
-    """
-    classes = settings_classes()
-    (root,) = [each for each in classes if f"{key}.".startswith(f"{each}.")][-1:] or [""]
-    value = defaults(classes[root]) if root else {}
-    for part in key.removeprefix(f"{root}.").split("."):
-        if not isinstance(value, dict):
-            raise KeyError(key)
-        value = value[part]
-    return value
 
 
 def test_conf_base_repeats_no_default():
@@ -54,15 +41,20 @@ def test_conf_base_repeats_no_default():
     interpolated = set(re.findall(r"\$\{(?:oc\.select:)?([\w.]+)[},]", content))
     # DVC wants a key that a stage names to stand in its file.
     interpolated |= set(re.findall(r"[\w.]+", DVC.read_text()))
-    repeated = []
-    for path, values in keys.read(CONF / "base", "parameters").items():
-        for key, value in leaves(values):
-            try:
-                same = default_of(key) == value
-            except KeyError:
-                continue
-            if same and key not in interpolated:
-                repeated.append(f"{path.name}: {key}")
+    defaults = {each.key: each.default for each in all_settings(with_methods())}
+
+    def has_default(key):
+        """What lies below settings that must be given has none."""
+        parts = key.split(".")
+        above = [".".join(parts[:count]) for count in range(2, len(parts))]
+        return key in defaults and None not in map(defaults.get, above)
+
+    repeated = [
+        f"{path.name}: {key}"
+        for path, values in keys.read(CONF / "base", "parameters").items()
+        for key, value in leaves(values)
+        if has_default(key) and defaults[key] == value and key not in interpolated
+    ]
     assert repeated == []
 
 

@@ -9,11 +9,12 @@ import pytest
 from kedro.framework.session import KedroSession
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.pipeline import node, pipeline
+from pydantic_core import to_jsonable_python
 
 from compo_pipeline.core.files import DiskFullError, atomic_file
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.records import Caption, View
-from compo_pipeline.core.settings import SettingsError, plain
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.table_files import write_rows
 from compo_pipeline.data.catalog import FolderDataset, RowsDataset
 from compo_pipeline.methods.views import EpochViews
@@ -31,7 +32,7 @@ def parameters(bootstrapped, monkeypatch):
 
     def load(env="base", **runtime):
         with KedroSession.create(bootstrapped, env=env, runtime_params=runtime) as session:
-            return plain(session.load_context().settings)
+            return to_jsonable_python(session.load_context().params)
 
     return load
 
@@ -88,7 +89,7 @@ def test_hub_is_reached_only_for_weights_that_live_there_and_as_the_user_set(
 def failed(bootstrapped, tmp_path):
     """What the hook makes of a pipeline's error; its entries `captions` and `views` exist."""
     hooks = ProjectHooks()
-    hooks._settings = SimpleNamespace(command=CommandOptions("smoke", {"seed": 1}))
+    hooks._context = SimpleNamespace(command=CommandOptions("smoke", {"seed": 1}))
     entries = {
         "captions": RowsDataset(filepath=str(tmp_path / "captions.parquet"), row="Caption"),
         "views": FolderDataset(filepath=str(tmp_path / "views")),

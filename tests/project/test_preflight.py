@@ -4,7 +4,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -16,15 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.remote import refresh_all
-from compo_pipeline.core.settings import SettingsError, field_names, with_values
+from compo_pipeline.core.settings import SettingsError, parse, with_values
 from compo_pipeline.project.problems import MissingInput, check_inputs, check_resources
-from compo_pipeline.project.settings import (
-    Parameters,
-    RunSettings,
-    check_settings,
-    read_parameters,
-    settings_of,
-)
+from compo_pipeline.project.settings import Parameters, check_settings, completed, read_parameters
 
 # The lines that refuse a pipeline, with other values at dotted keys.
 Problems = Callable[..., list[str]]
@@ -33,12 +27,12 @@ Context = Callable[..., Any]
 
 
 def changed(parameters: dict[str, Any], changes: Changes) -> dict[str, Any]:
-    return with_values({name: parameters[name] for name in field_names(Parameters)}, changes)
+    return with_values({each.name: parameters[each.name] for each in fields(Parameters)}, changes)
 
 
-def read(parameters: dict[str, Any], changes: Changes) -> RunSettings:
+def read(parameters: dict[str, Any], changes: Changes) -> Parameters:
     """The settings of a run with such changes."""
-    return settings_of(changed(parameters, changes), CommandOptions())
+    return completed(parse(Parameters, changed(parameters, changes)))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +83,7 @@ def test_the_projects_own_settings_pass(context: Context) -> None:
 
 
 def test_every_node_gets_parameters_of_the_types_that_it_declares(context: Context) -> None:
-    settings = context("relations_scenes").settings
+    settings = context("relations_scenes").objects
 
     def part(whole: Any, name: str) -> Any:
         return whole[name] if isinstance(whole, dict) else getattr(whole, name)
@@ -144,7 +138,7 @@ def problems(
         sane = {"data.root": str(photos), "model.name": "scenes-base"}
         given = read(context("table").params, sane | changes)
         try:
-            check_resources(given, pipelines[pipeline], DataCatalog())
+            check_resources(given, CommandOptions(), pipelines[pipeline], DataCatalog())
         except SettingsError as error:
             return error.message.splitlines()
         return []

@@ -12,7 +12,7 @@ from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.suites import enabled_sets
 from compo_pipeline.core import settings as configuration
 from compo_pipeline.core import variants
-from compo_pipeline.core.settings import SettingsError, parse, speed_paths
+from compo_pipeline.core.settings import SettingsError, parse, speed_keys
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.methods.registry import METHODS, build, method_type
 from compo_pipeline.models.settings import ModelSettings
@@ -22,7 +22,7 @@ from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 
 # Whose values no paper gives, or that say where and how a run proceeds.
 OF_NO_PAPER = {
-    f"training.{name}" for name in (*speed_paths(TrainingSettings), "precision", "max_steps")
+    f"training.{name}" for name in (*speed_keys(TrainingSettings), "precision", "max_steps")
 } | {
     "training.compile",
     "training.gradient_checkpointing",

@@ -52,7 +52,7 @@ URLS = (
 RUNTIME: dict[str, Any] = {
     "tracking": {"uri": URLS[0]},
     "tuning": {"study": {"storage": URLS[1]}},
-    "counterfactuals": {"endpoint": {"url": URLS[0], "more": {"api_key": SECRET}}},
+    "counterfactuals": {"endpoint": {"url": URLS[0], "model": "m", "more": {"api_key": SECRET}}},
 }
 
 
@@ -99,13 +99,14 @@ def commands(site: Site, tmp_path: Path) -> Iterator[str]:
 def test_no_command_shows_a_secret(
     context: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parameters = context(**RUNTIME).settings
-    shown = list(commands(parameters.site, tmp_path))
+    parameters = context(**RUNTIME).objects
+    shown = list(commands(parameters["site"], tmp_path))
     assert "train_eval" in " ".join(shown) and "tracking.uri=https://***@host/path" in shown[1]
     registered = JSONDataset(filepath=str(tmp_path / "registered.json"))
     registered.save({"name": "compo-clip", "version": 3, "alias": "challenger"})
     pipeline = Pipeline([node(lambda: None, None, "registered", name="register")])
-    next_steps.show_results(pipeline, DataCatalog({"registered": registered}), parameters)
+    given = parameters["promotion"], parameters["command"]
+    next_steps.show_results(pipeline, DataCatalog({"registered": registered}), *given)
     shown.append(capsys.readouterr().out)
     assert "compo-pipeline try" in shown[-1]
     assert SECRET not in "\n".join(shown)

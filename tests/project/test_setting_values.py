@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compo_pipeline.core.settings import SettingsError, field_names, leaves, parse, plain, value_at
-from compo_pipeline.project.settings import Parameters, all_values, loader_of, settings_classes
+from compo_pipeline.core.settings import (
+    SettingsError,
+    all_settings,
+    classes_in,
+    leaves,
+    parse,
+    plain,
+    value_at,
+)
+from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.generation.recaption.settings import RecaptionSettings
+from compo_pipeline.project.settings import Parameters, all_values, loader_of, with_methods
 
-CLASSES = settings_classes()
+# The settings class of each key that has one.
+CLASSES = {
+    each.key: kind
+    for each in all_settings(with_methods())
+    for prefix, kind in classes_in(each.hint)
+    if not prefix and "<name>" not in each.key
+}
 LONG = "x" * 300
 
 
@@ -20,11 +37,12 @@ LONG = "x" * 300
 def defaults(bootstrapped: Path) -> Mapping[str, Any]:
     """Values of conf/base with all defaults, and of keys that must be set before they are used."""
     values = all_values(loader_of(bootstrapped / "conf", "base", {}))
-    values["counterfactuals"]["endpoint"] |= {"url": "http://localhost/v1", "model": "m"}
-    values["recaption"]["endpoint"] |= {"url": "http://localhost/v1", "model": "m"}
-    values["recaption"]["transformers"] |= {"folder": "models/mine"}
-    values["counterfactuals"]["diffusion"] |= {"model": "models/theirs"}
-    return values
+    server = {"url": "http://localhost/v1", "model": "m"}
+    given = {"endpoint": server, "diffusion": {"model": "models/theirs"}}
+    edits = parse(CounterfactualSettings, values["counterfactuals"] | given)
+    own = {"endpoint": server, "transformers": {"folder": "models/mine"}}
+    captions = parse(RecaptionSettings, values["recaption"] | own)
+    return values | {"counterfactuals": plain(edits), "recaption": plain(captions)}
 
 
 def changed(defaults: Mapping[str, Any], root: str, path: str, value: Any) -> Any:
@@ -85,7 +103,7 @@ def test_a_value_that_no_run_can_use_is_refused_by_its_key(
 def test_a_name_that_no_folder_can_have_is_refused(
     context: Callable[..., Any], key: str, name: str
 ) -> None:
-    params = {each: context().params[each] for each in field_names(Parameters)}
+    params = {each.name: context().params[each.name] for each in fields(Parameters)}
     assert getattr(parse(Parameters, {**params, key: "a.b-c_2"}, ""), key) == "a.b-c_2"
     assert getattr(parse(Parameters, {**params, key: 2}, ""), key) == "2"
     with pytest.raises(SettingsError, match=f"^{key}: "):

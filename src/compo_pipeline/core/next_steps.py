@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
     from rich.console import Console
 
+    from compo_pipeline.core.provenance import CommandOptions
+
 # Folders of models to name, besides the pages.
 _MODELS = ("export", "base_model")
 
@@ -82,7 +84,8 @@ def _quote_value(value: Any) -> str:
 def show_results(
     pipeline: Pipeline,
     catalog: CatalogProtocol[Any, Any],
-    parameters: Any,
+    promotion: Any,
+    typed: CommandOptions,
     console: Console | None = None,
 ) -> None:
     """Print the existing results of a finished pipeline, and the usual next commands.
@@ -90,7 +93,8 @@ def show_results(
     Args:
         pipeline: the finished one.
         catalog: Kedro's data catalog.
-        parameters: the settings of the run.
+        promotion: the settings of promotion.
+        typed: options of the run.
         console: the terminal by default.
     """
     outputs = dict.fromkeys(name for node in pipeline.nodes for name in node.outputs)
@@ -117,7 +121,7 @@ def show_results(
         if alias := version["alias"]:
             commands["kedro run --pipeline=promotion"] = "the champion, if it passes the gate"
             commands[f"compo-pipeline try --alias {alias}"] = "base and model in a browser"
-    elif "promotion_report" in made and not parameters.promotion.dry_run:
+    elif "promotion_report" in made and not promotion.dry_run:
         commands["compo-pipeline serve"] = "the champion over HTTP"
         commands["compo-pipeline try"] = "base and champion in a browser"
     if not rows:
@@ -125,11 +129,15 @@ def show_results(
     console = terminal(console)
     width = max(len(label) for label, _ in rows) + 2
     lines = [Text(), *(Text.assemble((f"{label:<{width}}", "dim"), shown) for label, shown in rows)]
-    env, params = parameters.command.env, parameters.command.params
     # What this command did is not to be repeated: a rollback, another gate.
-    others = {name: value for name, value in leaves(params) if not name.startswith("promotion.")}
+    given = leaves(typed.params)
+    others = {name: value for name, value in given if not name.startswith("promotion.")}
     for command, purpose in commands.items():
-        lines += [Text(), Text(f"# {purpose}", style="dim"), Text(command + options(env, others))]
+        lines += [
+            Text(),
+            Text(f"# {purpose}", style="dim"),
+            Text(command + options(typed.env, others)),
+        ]
     for line in lines:
         # Unwrapped, so that paths and commands can be copied.
         console.print(line, soft_wrap=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections import UserDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, field, fields
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, TypeVar, cast
@@ -67,32 +67,40 @@ def plugin_names(group: str) -> tuple[str, ...]:
     return tuple(sorted(points_of(group).names))
 
 
-def plugin_fields(group: str) -> Callable[[type[Class]], type[Class]]:
-    """Decorator of a settings class: adds a field for each entry point of a group.
+def named_fields(kinds: Mapping[str, type]) -> Callable[[type[Class]], type[Class]]:
+    """Decorator of a settings class: adds a field for each name, of the settings class beside it.
 
-    An entry point names the settings class of its field.
+    Settings that must be given have no default: the field is None without them.
 
     Raises:
         ValueError: the class has a field of that name.
     """
 
     def add(cls: type[Class]) -> type[Class]:
-        for point in points_of(group):
-            if point.name in cls.__annotations__:
-                raise ValueError(f"{group}: '{point.name}' is a setting of this package")
-            named_fields((point.name,), point.load())(cls)
+        for name, kind in kinds.items():
+            if name in cls.__annotations__:
+                raise ValueError(f"'{name}' is a setting of {cls.__name__} already")
+            required = any(
+                each.default is each.default_factory is MISSING for each in fields(cast(Any, kind))
+            )
+            cls.__annotations__[name] = cast(Any, kind) | None if required else kind
+            setattr(cls, name, None if required else field(default_factory=kind))
         return cls
 
     return add
 
 
-def named_fields(names: Iterable[str], kind: Any) -> Callable[[type[Class]], type[Class]]:
-    """Decorator of a settings class: adds a field of a type for each name, empty by default."""
+def refuse_unset(settings: object, *choices: str) -> None:
+    """Raise an error if a named part that was chosen has no settings.
 
-    def add(cls: type[Class]) -> type[Class]:
-        for name in names:
-            cls.__annotations__[name] = kind
-            setattr(cls, name, field(default_factory=kind if isinstance(kind, type) else dict))
-        return cls
+    Args:
+        settings: settings whose parts `named_fields` added.
+        choices: fields that name one of these parts, or none.
 
-    return add
+    Raises:
+        ValueError: naming the part.
+    """
+    for choice in choices:
+        name = getattr(settings, choice)
+        if name is not None and getattr(settings, name) is None:
+            raise ValueError(f"{name}: expected its settings, since {choice} is {name}; got null")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple
 
 import pydantic
 import yaml
@@ -12,7 +11,14 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from compo_pipeline.core.settings import SettingsError, nearest
+from compo_pipeline.core.settings import (
+    Setting,
+    SettingsError,
+    all_settings,
+    classes_in,
+    nearest,
+    value_at,
+)
 
 _TYPES = {"boolean": "true or false", "integer": "integer", "number": "number"}
 _TYPES |= {"string": "text", "null": "null", "array": "list"}
@@ -27,10 +33,8 @@ class ParameterEntry(NamedTuple):
         key: dotted.
         meaning: description of the key. May be empty.
         type: allowed values in words; empty for a mapping of further keys, whose entries follow.
-        default: value without an environment. For a mapping from your own names to settings, the
-            names.
-        value: value in the requested environment. For a mapping from your own names to settings,
-            what differs.
+        default: value without an environment. Of nested mappings, the names.
+        value: value in the requested environment, in full if it differs.
     """
 
     key: str
@@ -41,51 +45,37 @@ class ParameterEntry(NamedTuple):
 
 
 def collect_entries(
-    cls: type,
-    parts: Mapping[str, type],
-    default: Mapping[str, Any],
-    value: Mapping[str, Any],
-    prefix: str = "",
+    cls: type, default: Mapping[str, Any], value: Mapping[str, Any]
 ) -> Iterator[ParameterEntry]:
     """Yield the entries of all YAML keys of a settings class, in the order of its fields.
 
     Args:
         cls: the settings class.
-        parts: settings classes of keys whose type hint does not name them, by dotted key.
-        default: default values of the class's keys, as in YAML.
-        value: values of the class's keys in an environment.
-        prefix: prefix of the keys, ending with a dot.
+        default: default values of all keys, as in YAML.
+        value: values of all keys in an environment.
     """
-    plain = get_type_hints(cls)
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        key, was, now = f"{prefix}{name}", default[name], value[name]
-        own = parts.get(key) or _class_in(hint)
-        meaning = _meaning(cls, name) or _first_paragraph(own.__doc__ if own else "")
-        if own is None:
-            yield ParameterEntry(key, meaning, _allowed(hint), _names_only(was), _names_only(now))
-        elif key in parts or is_dataclass(plain[name]):
+    for setting in all_settings(cls):
+        key, nested = setting.key, [*classes_in(setting.hint)]
+        meaning = _meaning(setting) or _first_paragraph(nested[0][1].__doc__ if nested else "")
+        if nested and not nested[0][0]:
             yield ParameterEntry(key, meaning)
-            yield from collect_entries(own, parts, was, now, f"{key}.")
-        else:
-            changed = {each: now[each] for each in now if now[each] != was.get(each)}
-            yield ParameterEntry(key, meaning, _OPEN, list(was), changed or list(was))
-            for each, inner in get_type_hints(own, include_extras=True).items():
-                yield ParameterEntry(f"{key}.<name>.{each}", _meaning(own, each), _allowed(inner))
+            continue
+        try:
+            was, now = value_at(default, key), value_at(value, key)
+        except (KeyError, TypeError):  # a name of the user's own, or settings that are null
+            was = now = setting.default
+        allowed = _OPEN if nested else _allowed(setting.hint)
+        names = _names_only(was)
+        yield ParameterEntry(key, meaning, allowed, names, names if now == was else now)
 
 
-def _class_in(hint: Any) -> type | None:
-    """Settings class in a type hint, or in its mapping, list or union, or None if there is none."""
-    if isinstance(hint, type) and is_dataclass(hint):
-        return hint
-    return next(filter(None, map(_class_in, get_args(hint))), None)
-
-
-def _meaning(cls: type, name: str) -> str:
+def _meaning(setting: Setting) -> str:
     """Description of a field.
 
     Subclasses inherit it, which pydantic does not provide.
     """
-    found = (getattr(each, "__pydantic_fields__", {}).get(name) for each in cls.__mro__)
+    name = setting.key.rpartition(".")[2]
+    found = (getattr(each, "__pydantic_fields__", {}).get(name) for each in setting.owner.__mro__)
     return _first_paragraph(next((one.description for one in found if one and one.description), ""))
 
 
@@ -121,7 +111,9 @@ def _allowed_by(schema: Mapping[str, Any]) -> str:
         return f"list of {_allowed_by(schema['items'])}"
     if kind == "object":
         values = schema.get("additionalProperties")
-        return f"mapping to {_allowed_by(values)}" if isinstance(values, Mapping) else "mapping"
+        if not isinstance(values, Mapping):
+            return "mapping"
+        return f"mapping to {_allowed_by(values).removesuffix(' or null')}"
     name = "path" if schema.get("format") == "path" else _TYPES.get(kind, kind)
     bounds = [f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema]
     return f"{name} {' and '.join(bounds)}".strip()

@@ -8,14 +8,18 @@ import re
 import reprlib
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, field, fields, is_dataclass, replace
-from functools import cache
+from dataclasses import field, is_dataclass
+from functools import cache, reduce
 from importlib.metadata import entry_points
+from operator import getitem
 from pathlib import Path
 from types import UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
+    NamedTuple,
+    TypeAlias,
     TypeVar,
     Union,
     cast,
@@ -32,35 +36,26 @@ from click import ClickException
 from compo_pipeline.core.removed import replacement
 
 Settings = TypeVar("Settings")
-Parsed = TypeVar("Parsed")
 # A number from 0 to 1. Further bounds: pydantic's PositiveInt, NonNegativeFloat, ..., and Field.
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 # A name that becomes a folder or part of a query.
 NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN, max_length=100)]
+# Marks a text that may look like a number: YAML reads a variant 2 as one.
+NUMBERS_TOO = pydantic.BeforeValidator(
+    lambda given: str(given) if type(given) in (int, float) else given
+)
 # A mapping from names of the user's own; null takes one away that conf/base has.
 Value = TypeVar("Value")
-Open = Annotated[
-    dict[str, Value],
-    pydantic.BeforeValidator(
-        lambda given: (
-            {name: value for name, value in given.items() if value is not None}
-            if isinstance(given, Mapping)
-            else given
-        )
-    ),
-]
-
-
-def _section(given: Any) -> Any:
-    """Validator: a mapping, or the settings that were made of it."""
-    if not isinstance(given, Mapping) and not is_dataclass(given):
-        raise ValueError(f"expected a mapping, got {_SHOWN.repr(given)}")
-    return given
-
-
-# Settings of a part under its name: a mapping, and of the part that is chosen an object.
-Section = Annotated[Any, pydantic.AfterValidator(_section)]
+if TYPE_CHECKING:
+    Open: TypeAlias = dict[str, Value]
+else:
+    Open = Annotated[
+        dict[str, Value | None],
+        pydantic.AfterValidator(
+            lambda given: {name: value for name, value in given.items() if value is not None}
+        ),
+    ]
 # Marks a field of settings in `Annotated`: it changes how fast a run is; results by rounding alone.
 SPEED = "speed"
 # A name in a database.
@@ -69,6 +64,7 @@ Title = Annotated[str, pydantic.Field(min_length=1, max_length=250)]
 _CONSTRAINTS = Path(__file__).parents[3] / "constraints.txt"
 # Characters of a part of a key in a message.
 _LONGEST_KEY = 200
+_LONGEST_MESSAGE = 2000
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 200
 _FIELD = re.compile(r"[a-z]\w*(\.\w+)*: ")
@@ -182,19 +178,16 @@ def parse(
     """
     if isinstance(values, cls):
         return values
-    if not isinstance(values, Mapping):
-        raise SettingsError(f"{key}: expected a mapping, got {_SHOWN.repr(values)}")
-    parsed = None
     try:
-        parsed = _adapter(cast(Any, cls)).validate_python(dict(values))
+        # In JSON a list may be a tuple and a text a path, but no boolean a number.
+        given = pydantic_core.to_json(values, inf_nan_mode="constants", fallback=repr)
+        return cast(Settings, _adapter(cast(Any, cls)).validate_json(given, strict=True))
+    except pydantic_core.PydanticSerializationError as error:
+        raise SettingsError(f"{key}: {error}") from None
     except pydantic.ValidationError as error:
-        problems = [_describe_error(cls, key, each) for each in error.errors()]
-    else:
-        problems = list(_booleans_for_numbers(parsed, values, key))
-    if problems:
+        problems = (_describe_error(cls, key, each) for each in error.errors())
         lines = (f"{place(path)}{message}" for path, message in problems)
-        raise SettingsError("\n".join(dict.fromkeys(lines)))
-    return cast(Settings, parsed)
+        raise SettingsError("\n".join(dict.fromkeys(lines))) from None
 
 
 def plain(parsed: Any) -> Any:
@@ -202,31 +195,9 @@ def plain(parsed: Any) -> Any:
     return _adapter(cast(Any, type(parsed))).dump_python(parsed, mode="json")
 
 
-def defaults(cls: type) -> dict[str, Any]:
-    """Default values of a settings class by field, as in YAML, or null for required fields."""
-    found: dict[str, Any] = {}
-    for each in fields(cast(Any, cls)):
-        made = each.default_factory() if each.default_factory is not MISSING else each.default
-        found[each.name] = None if made is MISSING else made
-    values: dict[str, Any] = pydantic_core.to_jsonable_python(found)
-    return values
-
-
 def value_at(values: Mapping[str, Any], key: str) -> Any:
     """The value at a dotted key in nested mappings."""
-    value: Any = values
-    for part in key.split("."):
-        value = value[part]
-    return value
-
-
-def has_key(values: Mapping[str, Any], key: str) -> bool:
-    """Whether nested mappings hold a value at a dotted key."""
-    try:
-        value_at(values, key)
-    except (KeyError, TypeError):
-        return False
-    return True
+    return reduce(getitem, key.split("."), cast(Any, values))
 
 
 def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,25 +207,10 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
         *parents, last = key.split(".")
         mapping = changed
         for parent in parents:
-            mapping = mapping.setdefault(parent, {})
+            mapping[parent] = mapping.get(parent) or {}
+            mapping = mapping[parent]
         mapping[last] = value
     return changed
-
-
-def replaced(parsed: Parsed, changes: Mapping[str, Any]) -> Parsed:
-    """Settings, or a mapping of settings, with other values at some dotted keys."""
-    for key, value in changes.items():
-        name, _, rest = key.partition(".")
-        if rest:
-            own = parsed[name] if isinstance(parsed, Mapping) else getattr(parsed, name)
-            value = replaced(own, {rest: value})
-        parsed = cast(
-            Parsed,
-            {**parsed, name: value}
-            if isinstance(parsed, Mapping)
-            else replace(cast(Any, parsed), **{name: value}),
-        )
-    return parsed
 
 
 def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -275,88 +231,88 @@ def _adapter(cls: type[Any]) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(cast(Any, cls | None), config=pydantic.ConfigDict(extra="forbid"))
 
 
+class Setting(NamedTuple):
+    """A field of a settings class, or of a class nested in it."""
+
+    key: str
+    """Dotted. `<name>` stands for a name of the user's own, or a place in a list."""
+    owner: type
+    """Class that has the field."""
+    hint: Any
+    """Type hint, with its metadata."""
+
+    @property
+    def default(self) -> Any:
+        """Default as in YAML. It is None if the setting must be given."""
+        own: Any = self.owner
+        field = own.__pydantic_fields__[self.key.rpartition(".")[2]]
+        default = field.get_default(call_default_factory=True)
+        return None if field.is_required() else pydantic_core.to_jsonable_python(default)
+
+
+@cache
+def all_settings(cls: type, prefix: str = "") -> tuple[Setting, ...]:
+    """Fields of a settings class and of the classes nested in it, which follow their field."""
+    found = []
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        found.append(Setting(f"{prefix}{name}", cls, hint))
+        for inner, own in classes_in(hint, f"{prefix}{name}."):
+            found += all_settings(own, inner)
+    return tuple(found)
+
+
+def speed_keys(cls: type) -> set[str]:
+    """Dotted keys of the fields marked by `SPEED`, which only change a run's speed."""
+    every = all_settings(cls)
+    return {each.key for each in every if SPEED in getattr(each.hint, "__metadata__", ())}
+
+
+def classes_in(hint: Any, prefix: str = "") -> Iterator[tuple[str, type]]:
+    """Yield the settings classes in a type hint, with the prefix of the keys of their fields."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        yield prefix, hint
+    elif get_origin(hint) not in (Annotated, Union, UnionType):
+        prefix = f"{prefix}<name>."
+    for inner in get_args(hint):
+        yield from classes_in(inner, prefix)
+
+
 def _describe_error(cls: type, key: str, problem: Mapping[str, Any]) -> tuple[str, str]:
     """Dotted key and message of one error of a pydantic validation."""
     location = problem["loc"]
     path = _join_key(key, *location)
     if problem["type"] == "value_error":
         # The message of a `__post_init__`; many begin with the field's name.
-        own = str(problem["ctx"]["error"])
+        own = str(problem["ctx"]["error"])[:_LONGEST_MESSAGE]
         between = "." if _FIELD.match(own) else ": "
         return path, f"{path}{between}{own}" if path else own
     if problem["type"] == "unexpected_keyword_argument":
-        known = field_names(type_at(cls, location[:-1]))
-        hint = replacement(path) or _key_hint(str(location[-1]), known, field_paths(cls, key))
+        known, elsewhere = _known_keys(cls, location)
+        meant = " or ".join(repr(_join_key(key, each)) for each in elsewhere[:3])
+        hint = f"; did you mean {meant}?" if meant else nearest(str(location[-1]), known)
+        hint = replacement(path) or hint
         return path, f"{path}: unknown key{hint} (known: {', '.join(known)})"
     if problem["type"] == "missing":
         return path, f"{path}: {problem['msg']}"
-    # YAML has no tuples, and nor does `allowed` of docs/reference/parameters.
-    message = problem["msg"].replace("valid tuple", "valid list")
+    message = problem["msg"].replace("valid array", "valid list").replace("an object", "a mapping")
     plugin = problem["type"] == "literal_error" and isinstance(problem["input"], str)
     hint = nearest(problem["input"], ()) if plugin else ""
     return path, f"{path}: {message} (got {_SHOWN.repr(problem['input'])}){hint}"
 
 
-def _key_hint(name: str, known: Sequence[str], paths: Iterable[str]) -> str:
-    """Hint at the key that an unknown key may stand for: of equal name elsewhere, or similar."""
-    elsewhere = [path for path in paths if path.rpartition(".")[2] == name]
-    if elsewhere:
-        return f"; did you mean {' or '.join(map(repr, elsewhere[:3]))}?"
-    return nearest(name, known)
-
-
-def field_paths(cls: Any, prefix: str = "") -> Iterator[str]:
-    """Yield dotted names of all fields of a dataclass and of its nested dataclasses."""
-    for name, hint in get_type_hints(cls).items() if is_dataclass(cls) else ():
-        path = _join_key(prefix, name)
-        yield path
-        yield from field_paths(hint, path)
-
-
-def field_names(cls: Any) -> list[str]:
-    """Names of the fields of a dataclass, or an empty list for another type."""
-    return [each.name for each in fields(cls)] if is_dataclass(cls) else []
-
-
-def speed_paths(cls: Any, prefix: str = "") -> Iterator[str]:
-    """Yield dotted names of the fields marked by `SPEED`, which only change a run's speed."""
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        path = _join_key(prefix, name)
-        if SPEED in getattr(hint, "__metadata__", ()):
-            yield path
-        elif is_dataclass(hint):
-            yield from speed_paths(hint, path)
-
-
-def type_at(cls: Any, location: Iterable[str | int]) -> Any:
-    """Type hint of a nested field or item of a settings class, or None if the types leave it open.
-
-    Of a union it is the first that has keys or items.
-    """
-    for name in location:
-        if is_dataclass(cls):
-            cls = get_type_hints(cls).get(str(name))
-        else:
-            inner = get_args(cls)
-            cls = None if not inner else inner[-1] if _is_mapping(cls) else inner[0]
-        if get_origin(cls) in (UnionType, Union):
-            cls = next(
-                (each for each in get_args(cls) if is_dataclass(each) or get_args(each)), None
-            )
-    return cls
-
-
-def _booleans_for_numbers(parsed: Any, given: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield key and error of each boolean that pydantic takes for a number."""
-    if isinstance(given, Mapping):
-        for name, value in given.items():
-            inner = parsed.get(name) if isinstance(parsed, Mapping) else getattr(parsed, name)
-            yield from _booleans_for_numbers(inner, value, _join_key(key, name))
-    elif isinstance(given, list | tuple):
-        for number, (inner, value) in enumerate(zip(parsed, given, strict=True)):
-            yield from _booleans_for_numbers(inner, value, _join_key(key, number))
-    elif isinstance(given, bool) and not isinstance(parsed, bool):
-        yield key, f"{key}: expected a number, got {given}"
+def _known_keys(cls: type, location: Sequence[str | int]) -> tuple[list[str], list[str]]:
+    """Names that an unknown key could have in its place, and keys elsewhere that have its name."""
+    *parents, wrong = map(str, location)
+    beside, elsewhere = [], []
+    for each in all_settings(cls):
+        *above, name = each.key.split(".")
+        if len(above) == len(parents) and all(
+            one in (other, "<name>") for one, other in zip(above, parents, strict=True)
+        ):
+            beside.append(name)
+        elif name == wrong:
+            elsewhere.append(each.key)
+    return beside, elsewhere
 
 
 def _join_key(*parts: Any) -> str:
@@ -366,9 +322,3 @@ def _join_key(*parts: Any) -> str:
     """
     names = (str(part)[:_LONGEST_KEY] for part in parts if part != "")
     return ".".join(name if name.isprintable() else repr(name) for name in names)
-
-
-def _is_mapping(hint: Any) -> bool:
-    """Whether a type hint is that of a mapping."""
-    origin = get_origin(hint)
-    return isinstance(origin, type) and issubclass(origin, Mapping)

@@ -50,7 +50,7 @@ class Objective:
 
 @settings
 class NoViewSettings:
-    """Empty settings class, for methods whose views have no settings."""
+    """Settings of views that leave nothing to set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,11 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
-from dataclasses import fields
-from functools import cached_property
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
 from filelock import FileLock, Timeout
-from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
 from rich.text import Text
 
@@ -23,24 +20,22 @@ from compo_pipeline.core import next_steps
 from compo_pipeline.core.console import terminal
 from compo_pipeline.core.files import DamagedFileError, DiskFullError, causes, is_full_disk
 from compo_pipeline.core.remote import RemoteError, refresh_all
-from compo_pipeline.core.settings import PlainError, SettingsError, plain, replaced
+from compo_pipeline.core.settings import PlainError, SettingsError, plain
 from compo_pipeline.project.settings import (
     check_settings,
     place_of,
-    prepare,
     read_parameters,
-    site_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from kedro.config import OmegaConfigLoader
     from kedro.io import CatalogProtocol
     from kedro.pipeline import Pipeline
     from kedro.pipeline.node import Node
 
-    from compo_pipeline.project.settings import RunSettings
+    from compo_pipeline.project.settings import SettingsContext
 
 log = logging.getLogger(__name__)
 
@@ -52,44 +47,18 @@ MONITORING = "monitoring"
 RUN_PAGES = frozenset({"suite_report", "comparison_report", "monitoring_report", "tuning_report"})
 
 
-class SettingsContext(KedroContext):
-    """Kedro's context, whose parameters are the settings objects, read once."""
-
-    @cached_property
-    def settings(self) -> RunSettings:
-        """All settings of the run."""
-        loader = cast("OmegaConfigLoader", self.config_loader)
-        read = prepare(loader, self.project_path)
-        return replaced(read, {"site": site_of(loader, read)})
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """Settings by top-level key.
-
-        Nodes read them as `params:data` and `params:data.root`.
-        """
-        return {each.name: getattr(self.settings, each.name) for each in fields(self.settings)}
-
-
 class ProjectHooks:
     """Kedro hooks that check a run, track it, and print results or an error."""
 
     def __init__(self) -> None:
-        self._settings: RunSettings
-        self._place: Callable[[str], str]
-        self._project: Path
+        self._context: SettingsContext
         self._lock: FileLock | None = None
         self._run_id: str | None = None
 
     @hook_impl
     def after_context_created(self, context: SettingsContext) -> None:
-        """Read all settings and prepare the process for them.
-
-        Raises:
-            SettingsError: an unknown key, or a value that cannot be used.
-        """
-        self._settings, self._project = context.settings, context.project_path
-        self._place = place_of(cast("OmegaConfigLoader", context.config_loader))
+        """Keep the context, which has the settings of the run."""
+        self._context = context
 
     @hook_impl
     def before_pipeline_run(
@@ -104,10 +73,12 @@ class ProjectHooks:
         """
         from compo_pipeline.project.problems import check_inputs, check_resources
 
-        check_settings(self._settings, pipeline, self._place)
-        refresh_all(plain(self._settings), read_parameters(pipeline))
+        settings = self._context.settings
+        loader = cast("OmegaConfigLoader", self._context.config_loader)
+        check_settings(settings, pipeline, place_of(loader))
+        refresh_all(plain(settings), read_parameters(pipeline))
         check_inputs(pipeline, catalog)
-        check_resources(self._settings, pipeline, catalog)
+        check_resources(settings, self._context.command, pipeline, catalog)
         self._lock_run(pipeline, catalog)
         self._configure_tracking(pipeline)
 
@@ -116,7 +87,7 @@ class ProjectHooks:
 
         Workers share a tuning study.
         """
-        outputs, run = pipeline.all_outputs(), Path(self._settings.paths.resume).parent
+        outputs, run = pipeline.all_outputs(), Path(self._context.settings.paths.resume).parent
         described = (catalog[entry]._describe() for entry in outputs if entry in catalog)
         name = "/".join(run.parts[-4:])  # <dataset>/<method>/<variant>/seed=<n>
         if "study" in outputs or not any(name in str(each.get("filepath")) for each in described):
@@ -140,7 +111,7 @@ class ProjectHooks:
         if ({RUN_ENTRY} | RUN_PAGES) & pipeline.datasets():
             from compo_pipeline.registry import runs as tracking
 
-            tracking.configure(self._settings.tracking, self._project)
+            tracking.configure(self._context.settings.tracking, self._context.project_path)
 
     @hook_impl
     def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
@@ -177,7 +148,9 @@ class ProjectHooks:
         """
         self._unlock()
         self._show_charts()
-        next_steps.show_results(pipeline, catalog, self._settings)
+        next_steps.show_results(
+            pipeline, catalog, self._context.settings.promotion, self._context.command
+        )
         if MONITORING in pipeline.all_outputs():
             from compo_pipeline.serving.monitoring.report import check as check_alarm
 
@@ -236,7 +209,7 @@ class ProjectHooks:
             if filepath and Path(filepath).resolve() in (own, *own.parents):
                 writer = writer_of(entry)
                 if writer:
-                    command = self._settings.command
+                    command = self._context.command
                     again = next_steps.kedro_run(writer, command.env, command.params)
                     return f"write it again: {again}"
         return "run again the pipeline that writes it"

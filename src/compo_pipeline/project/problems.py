@@ -12,7 +12,7 @@ from compo_pipeline.core.settings import PlainError, SettingsError, with_values
 from compo_pipeline.core.tables import CARVED, HELD_OUT, splits_of
 from compo_pipeline.data.annotations import check as check_table
 from compo_pipeline.generation.counterfactuals import table
-from compo_pipeline.generation.counterfactuals.registry import CAPTION_EDITORS, IMAGE_GENERATORS
+from compo_pipeline.generation.counterfactuals.settings import CAPTION_EDITORS, IMAGE_GENERATORS
 from compo_pipeline.methods.registry import METHOD_SETTINGS, build, find
 from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
 from compo_pipeline.project.settings import (
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
 
     from compo_pipeline.benchmarks.settings import BenchmarksSettings
+    from compo_pipeline.core.provenance import CommandOptions
     from compo_pipeline.generation.counterfactuals.contract import EditorEntry, GeneratorEntry
     from compo_pipeline.methods.contract import Method
     from compo_pipeline.models.settings import ModelSettings
-    from compo_pipeline.project.settings import RunSettings
+    from compo_pipeline.project.settings import Parameters
 
 _GENERATED = "`kedro run --pipeline=train_eval` with the same --env makes the data"
 
@@ -37,7 +38,8 @@ _GENERATED = "`kedro run --pipeline=train_eval` with the same --env makes the da
 class Run(NamedTuple):
     """A run that is about to start: its settings, and what its pipeline reads and writes."""
 
-    settings: RunSettings
+    settings: Parameters
+    command: CommandOptions
     pipeline: Pipeline
     catalog: CatalogProtocol[Any, Any]
 
@@ -61,19 +63,23 @@ class Run(NamedTuple):
 
 
 def check_resources(
-    parameters: RunSettings, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+    parameters: Parameters,
+    command: CommandOptions,
+    pipeline: Pipeline,
+    catalog: CatalogProtocol[Any, Any],
 ) -> None:
     """Raise an error if inputs, models or settings of a run are missing or unusable.
 
     Args:
         parameters: the project's.
+        command: options of the run.
         pipeline: pipeline that is about to run.
         catalog: Kedro's data catalog.
 
     Raises:
         SettingsError: one line for each problem.
     """
-    run, found = Run(parameters, pipeline, catalog), dict[str, None]()
+    run, found = Run(parameters, command, pipeline, catalog), dict[str, None]()
     for check in _CHECKS:
         try:
             for line in check(run) or ():
@@ -466,7 +472,7 @@ def _cells(run: Run) -> Iterator[str]:
     from compo_pipeline.tuning.cells import CONF, find_cells
 
     sets, name = settings.comparison_sets, settings.set
-    found = find_cells(name, sets, settings.dataset, settings.command)
+    found = find_cells(name, sets, settings.dataset, run.command)
     for label, cell in found.cells.items():
         try:
             read_settings(loader_of(CONF, cell["env"], with_values({}, cell["params"])))

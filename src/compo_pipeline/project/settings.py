@@ -1,4 +1,4 @@
-"""All settings of the project as one typed tree, and their check before the first node of a run.
+"""All settings of the project as one typed tree, read once for a run.
 
 Every default and every meaning is written in a settings class; conf/base holds what the demo sets.
 """
@@ -6,36 +6,36 @@ Every default and every meaning is written in a settings class; conf/base holds 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import field, fields, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from kedro.config import MissingConfigException
-from pydantic import Field, StrictInt
+from kedro.framework.context import KedroContext
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.core import keys, offline, variants
 from compo_pipeline.core.places import Paths, paths_of
-from compo_pipeline.core.plugins import named_fields, plugin_fields
+from compo_pipeline.core.plugins import named_fields, points_of
 from compo_pipeline.core.provenance import CommandOptions, Site
 from compo_pipeline.core.remote import RemoteSettings
 from compo_pipeline.core.remote import configure as configure_remote
 from compo_pipeline.core.settings import (
+    NUMBERS_TOO,
     SPEED,
     Name,
     Open,
     SettingsError,
-    defaults,
-    has_key,
     leaves,
     nearest,
     parse,
     plain,
-    replaced,
     settings,
-    speed_paths,
+    speed_keys,
+    value_at,
     with_values,
 )
 from compo_pipeline.core.table_files import PrepareSettings
@@ -45,18 +45,9 @@ from compo_pipeline.data.quality.settings import DataValidationSettings, IngestS
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
-from compo_pipeline.generation.chat.settings import EndpointSettings
-from compo_pipeline.generation.counterfactuals.registry import (
-    CAPTION_EDITORS,
-    IMAGE_GENERATORS,
-    chosen_entries,
-    refuse_unfit,
-)
-from compo_pipeline.generation.counterfactuals.settings import KEY as COUNTERFACTUALS
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.generation.foils.settings import FoilSettings
-from compo_pipeline.generation.recaption.settings import KEY as RECAPTION
-from compo_pipeline.generation.recaption.settings import LocalCaptionerSettings, RecaptionSettings
+from compo_pipeline.generation.recaption.settings import RecaptionSettings
 from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
 from compo_pipeline.methods.views import ViewSettings
@@ -73,13 +64,6 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
 
 PARAMS = "params:"
-CAPTIONERS: Mapping[str, type] = {
-    "endpoint": EndpointSettings,
-    "transformers": LocalCaptionerSettings,
-}
-"""Settings classes of captioners, by the value of recaption.captioner."""
-# Part of the name of a folder; YAML reads a variant 2 as a number.
-_Label = Annotated[Name, Field(coerce_numbers_to_str=True)]
 SECTIONS = "compo_pipeline.settings"
 """Group of entry points by which installed packages add settings classes under their YAML key."""
 
@@ -95,18 +79,18 @@ class MethodSettings:
 
 
 @settings
-@plugin_fields(SECTIONS)
-@named_fields(METHODS, MethodSettings)
+@named_fields({point.name: point.load() for point in points_of(SECTIONS)})
+@named_fields(dict.fromkeys(METHODS, MethodSettings))
 class Parameters:
     """All settings of the project, each under its YAML key."""
 
-    dataset: _Label
+    dataset: Annotated[Name, NUMBERS_TOO]
     """Name of the dataset, and of its folders under data/<layer>/."""
-    method: _Label
+    method: Annotated[Name, NUMBERS_TOO]
     """Name of the method."""
     variant: VariantName
     """A named variant, several joined by `+`, or a label for your own values."""
-    seed: StrictInt
+    seed: int
     """Seed of all random draws in views and training."""
     models: str
     """List of models that `kedro run --pipeline=benchmark` scores, a name from `model_lists`."""
@@ -148,8 +132,7 @@ class Parameters:
     views: ViewSettings = field(default_factory=ViewSettings)
 
     def __post_init__(self) -> None:
-        """Refuse spaces and variants of unknown methods, and images of another editor's edits."""
-        refuse_unfit(self.counterfactuals)
+        """Refuse spaces and variants of unknown methods."""
         for key, names in (("spaces", self.spaces), ("variants", self.variants)):
             known = [*METHODS, *(["all"] if key == "variants" else [])]
             if unknown := next((name for name in names if name not in known), None):
@@ -158,21 +141,68 @@ class Parameters:
                     f"(known: {', '.join(known)})"
                 )
 
+    @property
+    def paths(self) -> Paths:
+        """Folders of state and caches."""
+        return paths_of(self.dataset, f"{self.method}/{self.variant}/seed={self.seed}")
 
-@dataclass(frozen=True, kw_only=True)
-class RunSettings(Parameters):
-    """All settings of a run as its nodes get them, with those of the method in use."""
+    @property
+    def method_settings(self) -> dict[str, Any]:
+        """Settings of the method in use: its views and its objective."""
+        own = getattr(self, self.method)
+        return {"views": own.views, "objective": own.objective}
 
-    paths: Paths
-    """Folders of state and caches."""
-    method_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the method in use."""
-    generator_settings: Any = field(default_factory=dict)
-    """Settings of the generator of the data. Empty for data that are not generated."""
-    command: CommandOptions = field(default_factory=CommandOptions)
-    """How the run was started."""
-    site: Site = field(default_factory=Site)
-    """Places of the run's pages."""
+    @property
+    def generator_settings(self) -> Any:
+        """Settings of the generator of the data. Empty for data that are not generated."""
+        made = self.data.generator
+        return getattr(self, made.format) if made else {}
+
+
+class SettingsContext(KedroContext):
+    """Kedro's context, whose parameters are the settings objects, read once."""
+
+    def __init__(self, **given: Any) -> None:
+        """Read all settings, and prepare the process for them: see `prepare`.
+
+        Raises:
+            SettingsError: an unknown key, or a value that cannot be used.
+        """
+        super().__init__(**given)
+        loader = cast("OmegaConfigLoader", self.config_loader)
+        self.settings = prepare(loader, self.project_path)
+        self.command = CommandOptions(loader.env, dict(loader.runtime_params or {}))
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Settings by top-level key, and what follows from them.
+
+        Nodes read them as `params:data` and `params:data.root`.
+        """
+        pages = {
+            name: str(Path(entry["filepath"], entry["page"]))
+            for name, entry in self.config_loader["catalog"].items()
+            if not name.startswith("_") and "page" in entry
+        }
+        derived = ("paths", METHOD_SETTINGS, "generator_settings")
+        names = (*(each.name for each in fields(cast(Any, self.settings))), *derived)
+        return {
+            **{name: getattr(self.settings, name) for name in names},
+            "command": self.command,
+            "site": Site(self.command, pages),
+        }
+
+
+@cache
+def with_methods() -> type[Parameters]:
+    """`Parameters` with the types of the settings of all methods, whose import takes seconds."""
+    kinds: dict[str, type] = {}
+    for name in METHODS:
+        method, made = method_type(name), type(name, (), {"__annotations__": {}})
+        parts = {"views": method.views_type, "objective": method.objective_type}
+        kinds[name] = settings(named_fields(parts)(made))
+    every: Any = type("Parameters", (Parameters,), {"__annotations__": {}})
+    return settings(named_fields(kinds)(every))
 
 
 def loader_of(conf: Path, env: str | None, params: Mapping[str, Any]) -> OmegaConfigLoader:
@@ -194,69 +224,52 @@ def loader_of(conf: Path, env: str | None, params: Mapping[str, Any]) -> OmegaCo
     return loader
 
 
-def read_settings(loader: OmegaConfigLoader) -> RunSettings:
+def read_settings(loader: OmegaConfigLoader, kind: type[Parameters] = Parameters) -> Parameters:
     """All settings of a run: of files, `--params` and the named variant, checked.
 
     URLs of folders are replaced by local mirrors; this process can read the object storage.
 
+    Args:
+        loader: Kedro's loader of the configuration.
+        kind: class of the settings.
+
     Raises:
         SettingsError: an unknown key or a value that cannot be used, one line each.
     """
-    environment, runtime = loader.env or loader.default_run_env, loader.runtime_params or {}
-    conf = Path(loader.conf_source)
+    environment = loader.env or loader.default_run_env
+    conf, place = Path(loader.conf_source), place_of(loader)
     keys.refuse_unknown(conf, environment)
     for folder in dict.fromkeys(("base", environment)):
         _check_compute_file(conf / folder / keys.COMPUTE)
     # Names with an underscore are YAML anchors and the like.
     given = {key: value for key, value in loader["parameters"].items() if not key.startswith("_")}
     find(str(given["method"]))
-    place = place_of(loader)
-    values = variants.applied(given, runtime, environment)
+    values = variants.applied(given, loader.runtime_params or {}, environment)
     remote = parse(RemoteSettings, values.get("remote") or {}, "remote", place)
-    values = configure_remote(values, remote, _credentials(loader))
-    return settings_of(values, CommandOptions(loader.env, dict(runtime)), place)
+    try:
+        credentials = loader["credentials"]
+    except MissingConfigException:
+        credentials = {}
+    return completed(parse(kind, configure_remote(values, remote, credentials), "", place))
 
 
-def settings_of(
-    values: Mapping[str, Any],
-    command: CommandOptions,
-    place: Callable[[str], str] = lambda key: "",
-) -> RunSettings:
-    """The settings of a run from the values of all keys.
-
-    Args:
-        values: nested, as in YAML.
-        command: command of the run.
-        place: function that names the place of a key, for errors.
-
-    Raises:
-        SettingsError: an unknown key or a value that cannot be used, one line each.
-    """
-    method = find(str(values["method"])).name
-    parsed = parse(Parameters, values, "", place)
-    chosen: dict[str, type] = {
-        f"{COUNTERFACTUALS}.{name}": entry.settings
-        for name, entry in chosen_entries(parsed.counterfactuals)
-    }
-    if captioner := parsed.recaption.captioner:
-        chosen[f"{RECAPTION}.{captioner}"] = CAPTIONERS[captioner]
-    derived: dict[str, Any] = {
-        key: parse(cls, attrgetter(key)(parsed), key, place) for key, cls in chosen.items()
-    }
-    if parsed.data.captioned is None:
-        derived["data.captioned"] = captioner is None
-    parsed = replaced(parsed, {**derived, **_generated_benchmarks(parsed)})
-    own, generator = getattr(parsed, method), parsed.data.generator
-    return RunSettings(
-        **{each.name: getattr(parsed, each.name) for each in fields(cast(Any, parsed))},
-        paths=paths_of(parsed.dataset, f"{method}/{parsed.variant}/seed={parsed.seed}"),
-        method_settings={"views": own.views, "objective": own.objective},
-        generator_settings=getattr(parsed, generator.format) if generator else {},
-        command=command,
-    )
+def completed(given: Parameters) -> Parameters:
+    """Settings with the values that follow from others in place of null."""
+    data, made = given.data, given.data.generator
+    if data.captioned is None:
+        data = replace(data, captioned=given.recaption.captioner is None)
+    benchmarks, tuning = given.benchmarks, given.tuning
+    if made is not None:
+        # Benchmarks that are generated with the data.
+        folder = GENERATORS[made.format].benchmarks
+        selecting, root = tuning.benchmarks, str(made.root)
+        benchmarks = replace(benchmarks, root=benchmarks.root or folder(root, "test"))
+        selecting = replace(selecting, root=selecting.root or folder(root, "val"))
+        tuning = replace(tuning, benchmarks=selecting)
+    return replace(given, data=data, benchmarks=benchmarks, tuning=tuning)
 
 
-def prepare(loader: OmegaConfigLoader, project: Path) -> RunSettings:
+def prepare(loader: OmegaConfigLoader, project: Path) -> Parameters:
     """All checked settings of a run, after the process is prepared for them.
 
     The process then works in the project's folder, and downloads from the hub only if the model
@@ -271,57 +284,14 @@ def prepare(loader: OmegaConfigLoader, project: Path) -> RunSettings:
     return read
 
 
-def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
-    """Credentials of the Kedro configuration, empty without a credentials file."""
-    try:
-        return dict(loader["credentials"])
-    except MissingConfigException:
-        return {}
-
-
-def site_of(loader: OmegaConfigLoader, run: RunSettings) -> Site:
-    """Folders that the catalog configures for the HTML pages of a run."""
-    pages = {
-        name: str(Path(entry["filepath"], entry["page"]))
-        for name, entry in loader["catalog"].items()
-        if not name.startswith("_") and "page" in entry
-    }
-    return Site(run.command, pages)
-
-
-def settings_classes() -> dict[str, type]:
-    """Settings classes by YAML key, of all top-level keys, methods, editors and generators."""
-    own = {name: hint for name, hint in get_type_hints(Parameters).items() if is_dataclass(hint)}
-    editors = {
-        f"{COUNTERFACTUALS}.{name}": entry.settings
-        for entries in (CAPTION_EDITORS, IMAGE_GENERATORS)
-        for name, entry in entries.items()
-    }
-    methods = {
-        f"{name}.{part}": getattr(method_type(name), f"{part}_type")
-        for name in METHODS
-        for part in ("views", "objective")
-    }
-    captioners = {f"{RECAPTION}.{name}": cls for name, cls in CAPTIONERS.items()}
-    return {**own, **editors, **captioners, **methods}
-
-
 def all_values(loader: OmegaConfigLoader) -> dict[str, Any]:
-    """All values of an environment, including those of every method, editor and generator.
-
-    What must be set before it is used is null.
-    """
-    values: dict[str, Any] = plain(read_settings(loader))
-    for key, cls in settings_classes().items():
-        owner, _, part = key.partition(".")
-        if part:
-            own = leaves(values[owner].get(part) or {})
-            values[owner][part] = with_values(defaults(cls), dict(own))
+    """All values of an environment as in YAML, with those of every method."""
+    values: dict[str, Any] = plain(read_settings(loader, with_methods()))
     return values
 
 
 def check_settings(
-    parameters: RunSettings, pipeline: Pipeline, place: Callable[[str], str] = lambda key: ""
+    parameters: Parameters, pipeline: Pipeline, place: Callable[[str], str] = lambda key: ""
 ) -> None:
     """Check the settings that a pipeline uses: method, editor, captioner, devices, precisions.
 
@@ -333,11 +303,14 @@ def check_settings(
     Raises:
         SettingsError: a value cannot be used; names its YAML key.
     """
+    from compo_pipeline.core import compute
+
     read = read_parameters(pipeline)
     for key in sorted(read):
         own = getattr(parameters, key, None)
         if hasattr(own, "device") and hasattr(own, "precision"):
-            _check_compute(own, key)
+            compute.use_cores()
+            compute.report(key, compute.resolve(own.device, own.precision, key=key))
     if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
         build(parameters.method, **parameters.method_settings, place=place)
 
@@ -349,12 +322,12 @@ def read_parameters(pipeline: Pipeline) -> set[str]:
 
 def _check_compute_file(file: Path) -> None:
     """Raise an error for settings in a compute file that may change results."""
-    allowed = {*speed_paths(Parameters)}
+    allowed = speed_keys(Parameters)
     given = keys.content_of(file) if file.exists() else {}
     wrong = [
         key
         for key, _ in leaves(given)
-        if not any(key == each or key.startswith(f"{each}.") for each in allowed)
+        if not any(f"{key}.".startswith(f"{each}.") for each in allowed)
     ]
     if wrong:
         raise SettingsError(
@@ -371,38 +344,20 @@ def place_of(loader: OmegaConfigLoader) -> Callable[[str], str]:
     """
     conf, environment = Path(loader.conf_source), loader.env or loader.default_run_env
 
+    def places() -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield the places of values with these, that which counts first."""
+        yield "--params", loader.runtime_params or {}
+        for name, values in reversed(variants.layers(loader["parameters"])):
+            yield name, with_values({}, values)
+        for folder in (environment, "base"):
+            for path, content in keys.read(conf / folder, "parameters").items():
+                yield f"conf/{path.relative_to(conf)}", content
+
     def place(key: str) -> str:
-        if has_key(loader.runtime_params or {}, key):
-            return "--params: "
-        if named := variants.place_of(loader["parameters"], key):
-            return named
-        for folder in dict.fromkeys((environment, "base")):
-            for path, values in keys.read(conf / folder, "parameters").items():
-                if has_key(values, key):
-                    return f"conf/{path.relative_to(conf)}: "
+        for name, values in places():
+            with suppress(KeyError, TypeError):
+                value_at(values, key)
+                return f"{name}: "
         return ""
 
     return place
-
-
-def _generated_benchmarks(parsed: Parameters) -> dict[str, str]:
-    """Folders of benchmarks that are generated with the data, by the keys that name none."""
-    data = parsed.data
-    if data.generator is None:
-        return {}
-    generator, root = GENERATORS[data.generator.format], str(data.root)
-    if data.sources:
-        root = f"{root}/{os.path.relpath(data.generator.root, data.root)}"
-    generated = {
-        "benchmarks.root": generator.benchmarks(root, "test"),
-        "tuning.benchmarks.root": generator.benchmarks(root, "val"),
-    }
-    return {key: root for key, root in generated.items() if attrgetter(key)(parsed) is None}
-
-
-def _check_compute(settings: Any, key: str) -> None:
-    """Resolve and log device and precision of settings, and set the number of threads."""
-    from compo_pipeline.core import compute
-
-    compute.use_cores()
-    compute.report(key, compute.resolve(settings.device, settings.precision, key=key))

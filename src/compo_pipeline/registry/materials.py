@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from compo_pipeline.data.generators import GENERATORS
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.generation.counterfactuals.settings import (
-    EDITOR_GROUP,
-    GENERATOR_GROUP,
+    CAPTION_EDITORS,
+    IMAGE_GENERATORS,
     CounterfactualSettings,
 )
 from compo_pipeline.generation.recaption.settings import RecaptionSettings
@@ -77,8 +77,8 @@ def list_materials(
     found.append(Material("parser", "parser", name, version, licence or None))
     editor, generator = counterfactuals.caption_editor, counterfactuals.image_generator
     for part, label, chosen, group in (
-        ("caption_editor", "edits of captions", editor, EDITOR_GROUP),
-        ("image_generator", "images of edits", generator, GENERATOR_GROUP),
+        ("caption_editor", "edits of captions", editor, CAPTION_EDITORS.group),
+        ("image_generator", "images of edits", generator, IMAGE_GENERATORS.group),
     ):
         if chosen is not None and find(method).counterfactuals:
             own = chosen == _RULES

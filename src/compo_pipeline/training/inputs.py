@@ -13,7 +13,7 @@ from compo_pipeline.core.compute import Compute, resolve
 from compo_pipeline.core.hashing import file_hash, hash_of
 from compo_pipeline.core.records import Caption
 from compo_pipeline.core.seeding import digest
-from compo_pipeline.core.settings import speed_paths
+from compo_pipeline.core.settings import speed_keys
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
@@ -105,7 +105,7 @@ def fingerprint_of(
     """
     settings, compute = inputs.settings, inputs.compute
     # The mixture of weights is made of the trained ones afterwards.
-    left_out = {*speed_paths(TrainingSettings), "wise_ft"}
+    left_out = {*speed_keys(TrainingSettings), "wise_ft"}
     recipe = {name: value for name, value in asdict(settings).items() if name not in left_out}
     recipe |= {"device": compute.device.type, "precision": compute.precision}
     if not settings.selects:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compo_pipeline.core.records import Caption
-from compo_pipeline.core.settings import with_values
+from compo_pipeline.core.settings import parse, with_values
 from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.diagnosis.negatives import (
     RuleSetting,
@@ -61,7 +61,10 @@ def test_a_rule_asks_as_many_captions_as_its_generator_finds_something_in(
 def test_images_of_negatives_are_counted(sample: Sample) -> None:
     rows = Table.of(sample.captions, Caption)
     opening = Opening(0, rows, Path("images"), Path("state"), {})
-    edits = CounterfactualSettings(caption_editor="rules", image_generator="diffusion")
+    edits = parse(
+        CounterfactualSettings,
+        {"caption_editor": "rules", "image_generator": "diffusion", "diffusion": {"model": "m"}},
+    )
     (setting,) = (
         one for one in rule_settings({}, edits, opening, sample) if one.method == "sparcl"
     )

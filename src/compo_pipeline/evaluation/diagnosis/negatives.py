@@ -13,10 +13,13 @@ from functools import cache, partial
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from compo_pipeline.core.records import Caption, Parse, View
-from compo_pipeline.core.settings import parse
 from compo_pipeline.generation.counterfactuals.contract import EditedCaption, EditRequest, Opening
-from compo_pipeline.generation.counterfactuals.registry import CAPTION_EDITORS, open_editor
-from compo_pipeline.generation.counterfactuals.settings import KEY, CounterfactualSettings
+from compo_pipeline.generation.counterfactuals.settings import (
+    CAPTION_EDITORS,
+    KEY,
+    CounterfactualSettings,
+    open_editor,
+)
 from compo_pipeline.language.changes import Change, change
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import METHODS, build, method_type
@@ -157,14 +160,8 @@ def rule_settings(
         kind = method_type(name)
         if entry.counterfactuals and editor.negatives_setting:
             key = f"{KEY}.{counterfactuals.caption_editor}"
-            values = getattr(counterfactuals, counterfactuals.caption_editor)
-            yield _rule_setting(
-                name,
-                key,
-                parse(editor.settings, values, key),
-                editor.negatives_setting,
-                edited,
-            )
+            own = getattr(counterfactuals, counterfactuals.caption_editor)
+            yield _rule_setting(name, key, own, editor.negatives_setting, edited)
         elif kind.negatives_setting:
             own = views.get(name, {})
             yield _rule_setting(
@@ -213,8 +210,7 @@ def _editor_changes(
 ) -> AskedChanges:
     """Count the kinds of change in the captions that an editor makes with these rules."""
     name = settings.caption_editor
-    own: Any = parse(CAPTION_EDITORS[name].settings, getattr(settings, name), f"{KEY}.{name}")
-    changed: dict[str, Any] = {name: replace(own, **{setting: rules})}
+    changed: dict[str, Any] = {name: replace(getattr(settings, name), **{setting: rules})}
     editor = open_editor(replace(settings, **changed), opening)
     requests = [
         EditRequest(

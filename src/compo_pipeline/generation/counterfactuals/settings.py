@@ -1,52 +1,33 @@
-"""Settings of the counterfactuals pipeline, its caption editors and image generators."""
+"""Settings of the counterfactuals pipeline; its caption editors and image generators by name.
+
+An installed package adds its own by entry points of the groups `compo_pipeline.caption_editors` and
+`compo_pipeline.image_generators`, which name an `EditorEntry` and a `GeneratorEntry`.
+"""
 
 from __future__ import annotations
 
+import pkgutil
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from compo_pipeline.core.plugins import named_fields, plugin_names
-from compo_pipeline.core.settings import Section, Share, settings
+from compo_pipeline.core.plugins import Registry, named_fields, refuse_unset
+from compo_pipeline.core.settings import Share, settings
+from compo_pipeline.data.annotations import AnnotationSettings
 from compo_pipeline.generation.chat.settings import EndpointSettings
+from compo_pipeline.generation.counterfactuals.contract import (
+    CaptionEditor,
+    EditorEntry,
+    GeneratorEntry,
+    ImageGenerator,
+    Opening,
+)
 from compo_pipeline.language.alternatives import ReplacementSource
 
 KEY = "counterfactuals"
-
-EDITOR_GROUP, GENERATOR_GROUP = "compo_pipeline.caption_editors", "compo_pipeline.image_generators"
-"""Groups of entry points by which installed packages add caption editors and image generators."""
-EDITORS = ("rules", "endpoint", "table", *plugin_names(EDITOR_GROUP))
-GENERATORS = ("diffusion", "table", *plugin_names(GENERATOR_GROUP))
-if TYPE_CHECKING:
-    CaptionEditorName: TypeAlias = str
-    ImageGeneratorName: TypeAlias = str
-else:
-    CaptionEditorName, ImageGeneratorName = Literal[*EDITORS], Literal[*GENERATORS]
 Rule = Literal["relation", "replace", "negclip", "swap"]
 Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
-
-
-@settings
-@named_fields(GENERATORS, Section)
-@named_fields(EDITORS, Section)
-class CounterfactualSettings:
-    """Settings of counterfactuals: sentences to edit, caption editor, image generator."""
-
-    sentences: PositiveInt | None = 1
-    """Number of sentences of each row to edit, from the first on. Null edits all. If every caption
-    of an image has a row of its own (COCO), the first sentence is that caption."""
-    caption_editor: CaptionEditorName = "rules"
-    """Caption editor. Its settings are under its name."""
-    image_generator: ImageGeneratorName | None = None
-    """Generator of the images of edits. Its settings are under its name. Null generates none."""
-    seed: int = 0
-    """Seed of every image. Caption editors and image generators have further seeds of their own."""
-    format: Literal["jpeg", "png"] = "jpeg"
-    """Format of image files: JPEG of quality 92, or PNG."""
-    tolerated_share: Share = 0.5
-    """The run fails if more than this share of the negative edits, or of the positive ones,
-    failed."""
 
 
 @settings
@@ -136,3 +117,84 @@ class DiffusionSettings:
     """AdaIN: gives a generated image the channel statistics of the real one."""
     batch: PositiveInt = 8
     """Number of images generated at a time. An image depends on its neighbours only by rounding."""
+
+
+_PACKAGE = __package__
+RULES = EditorEntry(RulesSettings, f"{_PACKAGE}.editors.rules:RuleEditor", "negatives")
+ENDPOINT = EditorEntry(EditorEndpointSettings, f"{_PACKAGE}.editors.llm:EndpointEditor")
+TABLE = EditorEntry(AnnotationSettings, f"{_PACKAGE}.table:TableEditor", parses=False)
+TABLE_IMAGES = GeneratorEntry(AnnotationSettings, f"{_PACKAGE}.table:TableImages", editor="table")
+DIFFUSION = GeneratorEntry(DiffusionSettings, f"{_PACKAGE}.generators.diffusion:open_generator")
+
+CAPTION_EDITORS: Registry[EditorEntry] = Registry(
+    "compo_pipeline.caption_editors",
+    {name: f"{__name__}:{name.upper()}" for name in ("rules", "endpoint", "table")},
+)
+IMAGE_GENERATORS: Registry[GeneratorEntry] = Registry(
+    "compo_pipeline.image_generators",
+    {"diffusion": f"{__name__}:DIFFUSION", "table": f"{__name__}:TABLE_IMAGES"},
+)
+if TYPE_CHECKING:
+    CaptionEditorName: TypeAlias = str
+    ImageGeneratorName: TypeAlias = str
+else:
+    CaptionEditorName, ImageGeneratorName = Literal[*CAPTION_EDITORS], Literal[*IMAGE_GENERATORS]
+_PARTS = (*CAPTION_EDITORS.items(), *IMAGE_GENERATORS.items())
+
+
+@settings
+@named_fields({name: entry.settings for name, entry in _PARTS})
+class CounterfactualSettings:
+    """Settings of counterfactuals: sentences to edit, caption editor, image generator."""
+
+    sentences: PositiveInt | None = 1
+    """Number of sentences of each row to edit, from the first on. Null edits all. If every caption
+    of an image has a row of its own (COCO), the first sentence is that caption."""
+    caption_editor: CaptionEditorName = "rules"
+    """Caption editor. Its settings are under its name."""
+    image_generator: ImageGeneratorName | None = None
+    """Generator of the images of edits. Its settings are under its name. Null generates none."""
+    seed: int = 0
+    """Seed of every image. Caption editors and image generators have further seeds of their own."""
+    format: Literal["jpeg", "png"] = "jpeg"
+    """Format of image files: JPEG of quality 92, or PNG."""
+    tolerated_share: Share = 0.5
+    """The run fails if more than this share of the negative edits, or of the positive ones,
+    failed."""
+
+    def __post_init__(self) -> None:
+        """Refuse a chosen part without settings, and images of what another editor edits."""
+        refuse_unset(self, "caption_editor", "image_generator")
+        name = self.image_generator
+        needed = IMAGE_GENERATORS[name].editor if name is not None else None
+        if needed not in (None, self.caption_editor):
+            raise ValueError(
+                f"image_generator: {name} shows what the caption editor {needed} edited, got the "
+                f"caption editor {self.caption_editor}"
+            )
+
+
+def open_editor(settings: CounterfactualSettings, opening: Opening) -> CaptionEditor:
+    """Create the configured caption editor.
+
+    Raises:
+        SettingsError: settings that cannot be used, found before a caption is edited.
+    """
+    name = settings.caption_editor
+    made = pkgutil.resolve_name(CAPTION_EDITORS[name].path)
+    return cast(CaptionEditor, made(getattr(settings, name), f"{KEY}.{name}", opening))
+
+
+def open_generator(
+    settings: CounterfactualSettings, opening: Opening, editor: CaptionEditor
+) -> ImageGenerator | None:
+    """Create the configured image generator, or None if no images are wanted.
+
+    Raises:
+        SettingsError: as of `open_editor`.
+    """
+    name = settings.image_generator
+    if name is None:
+        return None
+    made = pkgutil.resolve_name(IMAGE_GENERATORS[name].path)
+    return cast(ImageGenerator, made(getattr(settings, name), f"{KEY}.{name}", opening, editor))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from compo_pipeline.core import seeding
 from compo_pipeline.core.hashing import file_hash, hash_of
-from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.annotations import AnnotationSettings
 from compo_pipeline.generation.counterfactuals.contract import (
     CaptionEditor,
@@ -37,7 +37,7 @@ def table_settings(settings: CounterfactualSettings) -> tuple[AnnotationSettings
     Raises:
         SettingsError: a column is named that nothing uses, or one that is needed is not.
     """
-    own = parse(AnnotationSettings, getattr(settings, NAME), TABLE_KEY)
+    own: AnnotationSettings = getattr(settings, NAME)
     if own.file is None:
         raise SettingsError(f"{TABLE_KEY}.file: expected the path of a table, got null")
     with_images = settings.image_generator == NAME

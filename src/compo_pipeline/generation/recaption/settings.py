@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from compo_pipeline.core.plugins import named_fields
-from compo_pipeline.core.settings import Section, Share, settings
+from compo_pipeline.core.plugins import named_fields, refuse_unset
+from compo_pipeline.core.settings import Share, settings
+from compo_pipeline.generation.chat.settings import EndpointSettings
 
 KEY = "recaption"
 
@@ -21,7 +22,29 @@ QUERY = (
 
 
 @settings
-@named_fields(("endpoint", "transformers"), Section)
+class LocalCaptionerSettings:
+    """Settings of the captioner `transformers`: an image-to-text model in a local folder."""
+
+    folder: str
+    """Folder with config, weights (safetensors) and processor, as transformers saves them."""
+    max_tokens: PositiveInt = 400
+    """Most tokens of an answer."""
+    batch_size: PositiveInt = 16
+    """Number of images captioned at a time."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type of the weights. `auto` is as in the folder."""
+
+    text: str | None = None
+    """Text for a model that does not follow instructions: the beginning of BLIP's captions (null:
+    none), or Florence-2's task (null: <MORE_DETAILED_CAPTION>)."""
+
+
+CAPTIONERS = {"endpoint": EndpointSettings, "transformers": LocalCaptionerSettings}
+"""Settings classes of captioners, by the value of recaption.captioner."""
+
+
+@settings
+@named_fields(CAPTIONERS)
 class RecaptionSettings:
     """Settings of recaptioning: captioner, prompt, images, and checks of its captions."""
 
@@ -43,20 +66,6 @@ class RecaptionSettings:
     """Captions are rejected if the language pipeline knows a smaller share of their words. Null
     rejects none."""
 
-
-@settings
-class LocalCaptionerSettings:
-    """Settings of the captioner `transformers`: an image-to-text model in a local folder."""
-
-    folder: str
-    """Folder with config, weights (safetensors) and processor, as transformers saves them."""
-    max_tokens: PositiveInt = 400
-    """Most tokens of an answer."""
-    batch_size: PositiveInt = 16
-    """Number of images captioned at a time."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the weights. `auto` is as in the folder."""
-
-    text: str | None = None
-    """Text for a model that does not follow instructions: the beginning of BLIP's captions (null:
-    none), or Florence-2's task (null: <MORE_DETAILED_CAPTION>)."""
+    def __post_init__(self) -> None:
+        """Refuse a captioner without settings."""
+        refuse_unset(self, "captioner")

@@ -25,12 +25,12 @@ from compo_pipeline.generation.counterfactuals.generation import (
     generate,
     publish,
 )
-from compo_pipeline.generation.counterfactuals.registry import (
+from compo_pipeline.generation.counterfactuals.settings import (
     CAPTION_EDITORS,
+    CounterfactualSettings,
     open_editor,
     open_generator,
 )
-from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.generation.counterfactuals.tables import refuse_too_many, summary
 from compo_pipeline.language.parsing import load_once, name_and_version, parse_by
 from compo_pipeline.methods.registry import find

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.core.records import Caption, Fact, Recaption, Rejected
-from compo_pipeline.core.settings import parse
 from compo_pipeline.core.table_files import PrepareSettings
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.generators import GENERATORS
@@ -20,12 +19,9 @@ from compo_pipeline.data.quality.ingest import ingest as ingest_records
 from compo_pipeline.data.quality.settings import IngestSettings
 from compo_pipeline.data.readers import locate, records_of
 from compo_pipeline.data.settings import DataSettings
-from compo_pipeline.generation.chat.settings import EndpointSettings
 from compo_pipeline.generation.recaption import captioners
 from compo_pipeline.generation.recaption import recaptioning as work
 from compo_pipeline.generation.recaption.settings import (
-    KEY,
-    LocalCaptionerSettings,
     RecaptionSettings,
 )
 from compo_pipeline.language.parsing import load_once
@@ -107,7 +103,7 @@ def ingest_captions(
 
 def _captioner(settings: RecaptionSettings, state: Path) -> captioners.Captioner:
     """Create the configured captioner, which stores its answers in a folder."""
-    key, own = f"{KEY}.{settings.captioner}", getattr(settings, settings.captioner or "")
+    own: Any = getattr(settings, settings.captioner or "")
     if settings.captioner == "endpoint":
-        return captioners.EndpointCaptioner(settings, parse(EndpointSettings, own, key), state)
-    return captioners.LocalCaptioner(settings, parse(LocalCaptionerSettings, own, key), state)
+        return captioners.EndpointCaptioner(settings, own, state)
+    return captioners.LocalCaptioner(settings, own, state)
