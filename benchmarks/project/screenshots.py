@@ -22,10 +22,10 @@ from kedro.framework.startup import bootstrap_project
 from PIL import Image
 from rich.console import Console
 
-from compo_pipeline.core import next_steps
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.pages.report import HEADLINES
 from compo_pipeline.pages.tables import headline_table, print_table
+from compo_pipeline.project.hooks import show_results
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 # Catalog entries, their pages, and the images of these.
@@ -79,7 +79,7 @@ def main() -> None:
     print_table(headline_table(comparison, HEADLINES), screen)
     screen.print("\n".join(comparison.conclusions), markup=False, highlight=False)
     own = context.settings.promotion, CommandOptions("relations_scenes"), screen
-    next_steps.show_results(pipelines["train_eval"], context.catalog, *own)
+    show_results(pipelines["train_eval"], context.catalog, *own)
     # Rich names a font on a server; the viewer's own does.
     drawn = re.sub(r"@font-face \{.*?\}", "", screen.export_svg(title="make demo"), flags=re.DOTALL)
     (IMAGES / "terminal.svg").write_text(drawn, encoding="utf-8")

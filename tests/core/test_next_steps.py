@@ -18,6 +18,7 @@ from compo_pipeline import cli
 from compo_pipeline.core import next_steps
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.data.catalog import FolderDataset, PageDataset
+from compo_pipeline.project.hooks import show_results
 
 TYPED = CommandOptions("smoke", {"seed": 1})
 PROMOTION = SimpleNamespace(dry_run=False)
@@ -46,7 +47,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataCatalog:
 def printed(catalog: DataCatalog, typed: CommandOptions, *entries: str) -> list[str]:
     nodes = [node(lambda: None, None, entry, name=entry) for entry in entries]
     console = Console(file=io.StringIO())
-    next_steps.show_results(Pipeline(nodes), catalog, PROMOTION, typed, console)
+    show_results(Pipeline(nodes), catalog, PROMOTION, typed, console)
     return console.file.getvalue().split("\n")
 
 

@@ -207,7 +207,8 @@ def test_every_named_variant_can_be_used(parameters, method):
     """On the recipe that its method belongs to: of known keys, and with settings that parse."""
     env = {"fsc_clip": "fsc_coco", "c2lip": "siglip_cc3m", "sparcl": "sparcl_coco"}
     plain = {**parameters(env.get(method, "coco")), "method": method}
-    named = variants.named(plain, method)
+    general, own = (plain["variants"].get(owner, {}) for owner in ("all", method))
+    named = {name: general.get(name, {}) | own.get(name, {}) for name in (*general, *own)}
     adapted = {
         f"{base}+lora": named[base] | named["lora"] | named.get(f"{base}+lora", {})
         for base in plain["variants"]["all"]

@@ -16,7 +16,6 @@ from kedro_datasets.json import JSONDataset
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
-from compo_pipeline.core import next_steps
 from compo_pipeline.core.provenance import Site
 from compo_pipeline.core.records import Parse
 from compo_pipeline.core.remote import RemoteError
@@ -25,7 +24,7 @@ from compo_pipeline.generation.counterfactuals.contract import EditRequest, Open
 from compo_pipeline.generation.counterfactuals.editors.llm import EndpointEditor
 from compo_pipeline.generation.counterfactuals.settings import EditorEndpointSettings
 from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
-from compo_pipeline.project.hooks import ProjectHooks
+from compo_pipeline.project.hooks import ProjectHooks, show_results
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry import versions
 from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
@@ -106,7 +105,7 @@ def test_no_command_shows_a_secret(
     registered.save({"name": "compo-clip", "version": 3, "alias": "challenger"})
     pipeline = Pipeline([node(lambda: None, None, "registered", name="register")])
     given = parameters["promotion"], parameters["command"]
-    next_steps.show_results(pipeline, DataCatalog({"registered": registered}), *given)
+    show_results(pipeline, DataCatalog({"registered": registered}), *given)
     shown.append(capsys.readouterr().out)
     assert "compo-pipeline try" in shown[-1]
     assert SECRET not in "\n".join(shown)

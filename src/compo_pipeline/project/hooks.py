@@ -6,6 +6,7 @@ Checks of the configuration, log lines, one-line errors, results; MLflow's store
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -16,16 +17,12 @@ from filelock import FileLock, Timeout
 from kedro.framework.hooks import hook_impl
 from rich.text import Text
 
-from compo_pipeline.core import next_steps
 from compo_pipeline.core.console import terminal
 from compo_pipeline.core.files import DamagedFileError, DiskFullError, causes, is_full_disk
+from compo_pipeline.core.next_steps import kedro_run, options
 from compo_pipeline.core.remote import RemoteError, refresh_all
-from compo_pipeline.core.settings import PlainError, SettingsError, plain
-from compo_pipeline.project.settings import (
-    check_settings,
-    place_of,
-    read_parameters,
-)
+from compo_pipeline.core.settings import PlainError, SettingsError, leaves, plain
+from compo_pipeline.project.settings import check_settings, place_of, read_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +31,9 @@ if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
     from kedro.pipeline import Pipeline
     from kedro.pipeline.node import Node
+    from rich.console import Console
 
+    from compo_pipeline.core.provenance import CommandOptions
     from compo_pipeline.project.settings import SettingsContext
 
 log = logging.getLogger(__name__)
@@ -45,6 +44,8 @@ MONITORING = "monitoring"
 """Catalog entry with a report of monitoring."""
 # Pages that are logged as a run of their own.
 RUN_PAGES = frozenset({"suite_report", "comparison_report", "monitoring_report", "tuning_report"})
+# Folders of models to name at the end, besides the pages.
+_MODELS = ("export", "base_model")
 
 
 class ProjectHooks:
@@ -148,9 +149,7 @@ class ProjectHooks:
         """
         self._unlock()
         self._show_charts()
-        next_steps.show_results(
-            pipeline, catalog, self._context.settings.promotion, self._context.command
-        )
+        show_results(pipeline, catalog, self._context.settings.promotion, self._context.command)
         if MONITORING in pipeline.all_outputs():
             from compo_pipeline.serving.monitoring.report import check as check_alarm
 
@@ -210,7 +209,7 @@ class ProjectHooks:
                 writer = writer_of(entry)
                 if writer:
                     command = self._context.command
-                    again = next_steps.kedro_run(writer, command.env, command.params)
+                    again = kedro_run(writer, command.env, command.params)
                     return f"write it again: {again}"
         return "run again the pipeline that writes it"
 
@@ -219,6 +218,68 @@ class ProjectHooks:
         """Log a line with the node's name and outputs before it runs."""
         written = f" -> {', '.join(node.outputs)}" if node.outputs else ""
         log.info("%s%s", node.name, written)
+
+
+def show_results(
+    pipeline: Pipeline,
+    catalog: CatalogProtocol[Any, Any],
+    promotion: Any,
+    typed: CommandOptions,
+    console: Console | None = None,
+) -> None:
+    """Print the existing results of a finished pipeline, and the usual next commands.
+
+    Args:
+        pipeline: the finished one.
+        catalog: Kedro's data catalog.
+        promotion: the settings of promotion.
+        typed: options of the run.
+        console: the terminal by default.
+    """
+    outputs = dict.fromkeys(name for node in pipeline.nodes for name in node.outputs)
+    made = [name for name in outputs if name in catalog and catalog.exists(name)]
+    rows = []
+    for name in made:
+        described = catalog[name]._describe()
+        label = name.replace("_", " ").capitalize()
+        if "page" in described:
+            # A folder without its page: there was nothing to show.
+            pages = Path(described["filepath"]).rglob(Path(described["page"]).name)
+            rows += [(label, os.path.relpath(page)) for page in pages]
+        elif name in _MODELS:
+            rows.append((label, os.path.relpath(described["filepath"])))
+        elif name == "metrics":
+            path = os.path.relpath(described["filepath"])
+            rows.append((label, f"{path}, to be committed: `dvc metrics diff` compares commits"))
+        elif name == "validation_result":
+            rows += [("Captions", one) for one in catalog.load(name)["warnings"]]
+    commands: dict[str, str] = {}
+    if registered := next((name for name in made if name in ("registered", "rescored")), None):
+        version = catalog.load(registered)
+        rows.append(("Registered", f"{version['name']} version {version['version']}"))
+        if alias := version["alias"]:
+            commands["kedro run --pipeline=promotion"] = "the champion, if it passes the gate"
+            commands[f"compo-pipeline try --alias {alias}"] = "base and model in a browser"
+    elif "promotion_report" in made and not promotion.dry_run:
+        commands["compo-pipeline serve"] = "the champion over HTTP"
+        commands["compo-pipeline try"] = "base and champion in a browser"
+    if not rows:
+        return
+    console = terminal(console)
+    width = max(len(label) for label, _ in rows) + 2
+    lines = [Text(), *(Text.assemble((f"{label:<{width}}", "dim"), shown) for label, shown in rows)]
+    # What this command did is not to be repeated: a rollback, another gate.
+    given = leaves(typed.params)
+    others = {name: value for name, value in given if not name.startswith("promotion.")}
+    for command, purpose in commands.items():
+        lines += [
+            Text(),
+            Text(f"# {purpose}", style="dim"),
+            Text(command + options(typed.env, others)),
+        ]
+    for line in lines:
+        # Unwrapped, so that paths and commands can be copied.
+        console.print(line, soft_wrap=True)
 
 
 def _is_mlflow_error(error: BaseException) -> bool:

@@ -307,7 +307,7 @@ def check_settings(
 
     read = read_parameters(pipeline)
     for key in sorted(read):
-        own = getattr(parameters, key, None)
+        own: Any = getattr(parameters, key, None)
         if hasattr(own, "device") and hasattr(own, "precision"):
             compute.use_cores()
             compute.report(key, compute.resolve(own.device, own.precision, key=key))

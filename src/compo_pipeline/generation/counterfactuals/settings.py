@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
@@ -139,11 +139,11 @@ if TYPE_CHECKING:
     ImageGeneratorName: TypeAlias = str
 else:
     CaptionEditorName, ImageGeneratorName = Literal[*CAPTION_EDITORS], Literal[*IMAGE_GENERATORS]
-_PARTS = (*CAPTION_EDITORS.items(), *IMAGE_GENERATORS.items())
+_PARTS: dict[str, Any] = {**CAPTION_EDITORS, **IMAGE_GENERATORS}
 
 
 @settings
-@named_fields({name: entry.settings for name, entry in _PARTS})
+@named_fields({name: entry.settings for name, entry in _PARTS.items()})
 class CounterfactualSettings:
     """Settings of counterfactuals: sentences to edit, caption editor, image generator."""
 
