@@ -1,18 +1,24 @@
 """A small world to train on: images on disk, captions with parses, views, a tiny model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor
 
-from compo_pipeline.core.records import Caption, Parse
+from compo_pipeline.core.records import Caption, Counterfactual, Parse
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.views import ALL_ROWS, Mixture, write
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.training.checkpoint import read_matching_progress
+from compo_pipeline.training.inputs import TrainingInputs, fingerprint_of
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 
 COLOURS = ("red", "blue", "green", "white")
@@ -42,6 +48,19 @@ class World:
         context = ViewContext(self.parses, "hand", 0, 0)
         write(method, self.captions, context, epochs, folder, mixture=mixture or ALL_ROWS)
         return folder
+
+    def edits(self, image: str = "") -> dict[str, list[Counterfactual]]:
+        """A negative and a positive text of each caption, by sample, with an image."""
+        return {
+            row.sample_id: [
+                Counterfactual(
+                    *(row.sample_id, 0, row.sentences[0], role, f"{word} {row.sentences[0]}"),
+                    *(image, "editor", "generator", "0", "generated", ""),
+                )
+                for role, word in (("negative", "no"), ("positive", "yes"))
+            ]
+            for row in self.captions
+        }
 
     def of_two_sources(self) -> "World":
         """The same rows, the last two of which are of another source."""
@@ -90,16 +109,8 @@ def unigram(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a tokenizer of T5's kind: pieces of words, "</s>" behind a text and as padding."""
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
-    pieces = [
-        "\u2581",
-        *map(chr, range(33, 127)),
-        "at",
-        "og",
-        "ed",
-        "\u2581a",
-        "\u2581red",
-        "\u2581ca",
-    ]
+    pieces = ["\u2581", *map(chr, range(33, 127)), "at", "og", "ed"]
+    pieces += ["\u2581a", "\u2581red", "\u2581ca"]
     vocabulary = [("<unk>", 0.0), ("</s>", 0.0), *((piece, -1.0 - len(piece)) for piece in pieces)]
     inner = tokenizers.Tokenizer(tokenizers.models.Unigram(vocabulary, unk_id=0))
     inner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="always")
@@ -114,22 +125,38 @@ def unigram(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def plan(world: World, views: Path, tiny_clip: Path, recipe: Any, tmp_path: Path) -> TrainingInputs:
+    """Six steps of four rows."""
+    inputs = world.captions, "data", views, world.root, ModelSettings(f"local-dir:{tiny_clip}")
+    return TrainingInputs(*inputs, recipe(), 0, tmp_path / "resume")
+
+
+def steps_done(plan: TrainingInputs, method: Method, name: str) -> int:
+    """Number of steps that an earlier run of the same configuration has done."""
+    mark, overwrite = fingerprint_of(plan, method), plan.settings.overwrite
+    saved = read_matching_progress(plan.state(name), mark, overwrite=overwrite)
+    return saved["progress"]["step"] if saved else 0
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    """Those of a checkpoint."""
+    return load_file(folder / "open_clip_model.safetensors")
+
+
+def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two states have the same tensors, to the bit."""
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+
+
 @pytest.fixture(scope="session")
 def recipe() -> Callable[..., TrainingSettings]:
     """A recipe of a few quick steps; any setting may be another."""
 
     def make(**changes: object) -> TrainingSettings:
         optimizer = OptimizerSettings(lr=1e-2, lr_start=1e-3, lr_end=1e-4, clip_norm=None)
-        plain = {
-            "epochs": 2,
-            "batch_size": 4,
-            "optimizer": optimizer,
-            "device": "cpu",
-            "precision": "fp32",
-            "workers": 0,
-            "save_every": 2,
-            "log_every": 1,
-        }
+        plain = {"epochs": 2, "batch_size": 4, "optimizer": optimizer, "save_every": 2}
+        plain |= {"device": "cpu", "precision": "fp32", "workers": 0, "log_every": 1}
         return TrainingSettings(**{**plain, **changes})  # type: ignore[arg-type]
 
     return make

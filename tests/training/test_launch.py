@@ -18,8 +18,7 @@ import psutil
 import pytest
 import torch
 from pydantic import TypeAdapter
-from safetensors.torch import load_file
-from tests.training.states import steps_done
+from tests.training.conftest import steps_done, weights
 
 from compo_pipeline.core.records import Caption
 from compo_pipeline.core.table_files import write_rows
@@ -44,11 +43,8 @@ Points = dict[str, list[Point]]
 
 
 @pytest.fixture
-def plan(world: Any, views: Path, tiny_clip: Path, recipe: Any, tmp_path: Path) -> TrainingInputs:
-    """Six steps of four rows."""
-    model, settings = ModelSettings(f"local-dir:{tiny_clip}"), recipe(optimizer=OPTIMIZER)
-    inputs = (world.captions, "data", views, world.root, model, settings, 0)
-    return TrainingInputs(*inputs, tmp_path / "resume")
+def plan(plan: TrainingInputs) -> TrainingInputs:
+    return replace(plan, settings=replace(plan.settings, optimizer=OPTIMIZER))
 
 
 def on(processes: int, plan: TrainingInputs, folder: Path, **changes: Any) -> TrainingInputs:
@@ -111,8 +107,7 @@ def kill_last() -> int:
 
 def close(one: TrainingInputs, other: TrainingInputs, name: str = "checkpoint") -> bool:
     """Whether two trainings gave the same weights within floating point."""
-    file = "open_clip_model.safetensors"
-    a, b = (load_file(plan.resume / name / file) for plan in (one, other))
+    a, b = (weights(plan.resume / name) for plan in (one, other))
     return a.keys() == b.keys() and all(torch.allclose(a[key], b[key], atol=1e-5) for key in a)
 
 

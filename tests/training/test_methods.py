@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from compo_pipeline.core.compute import Compute
-from compo_pipeline.core.records import Counterfactual
 from compo_pipeline.methods.contract import Example, Method, ViewContext
 from compo_pipeline.methods.registry import METHODS, method_type
-from compo_pipeline.methods.views import by_sample, write
+from compo_pipeline.methods.views import write
 from compo_pipeline.models.encoding import MOST_SCALE
 from compo_pipeline.models.loading import LoadedModel, give_bias
 from compo_pipeline.training.batches import Batches
@@ -35,15 +34,7 @@ def method(name: str) -> Method:
 
 @pytest.fixture
 def context(world: Any) -> ViewContext:
-    edits = [
-        Counterfactual(
-            *(row.sample_id, 0, row.sentences[0], role, f"{word} {row.sentences[0]}"),
-            *("", "editor", "generator", "0", "generated", ""),
-        )
-        for row in world.captions
-        for role, word in (("negative", "no"), ("positive", "yes"))
-    ]
-    return ViewContext(world.parses, "hand", 0, 0, by_sample(edits))
+    return ViewContext(world.parses, "hand", 0, 0, world.edits())
 
 
 @every_method

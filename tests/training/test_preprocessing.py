@@ -1,5 +1,6 @@
 """Images and texts as the model wants them."""
 
+import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,52 +15,36 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from open_clip.tokenizer import HFTokenizer
 from PIL import Image
+from torchvision.transforms import RandomResizedCrop
 
 from compo_pipeline.data.images.decoding import ImageError, Limits
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.training.preprocessing import ModelPreprocessor, name_of
-
-
-@pytest.fixture
-def halves(tmp_path: Path) -> Image.Image:
-    """Writes the upper and lower, left and right halves of an image of the model's size."""
-    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
-    whole = Image.fromarray(pixels)
-    for name, box in {
-        "upper": (0, 0, 32, 16),
-        "lower": (0, 16, 32, 32),
-        "left": (0, 0, 16, 32),
-        "right": (16, 0, 32, 32),
-    }.items():
-        whole.crop(box).save(tmp_path / f"{name}.png")
-    return whole
-
-
-@pytest.mark.parametrize(
-    ("names", "axis"),
-    [(("upper.png", "lower.png"), "vertical"), (("left.png", "right.png"), "horizontal")],
+from compo_pipeline.training.preprocessing import (
+    ModelPreprocessor,
+    crop_box,
+    name_of,
+    random_resized_crop,
 )
-def test_a_composite_is_what_the_model_makes_of_the_joined_image(
-    tiny: LoadedModel, tmp_path: Path, halves: Image.Image, names: tuple[str, str], axis: Any
+
+
+@pytest.mark.parametrize(("axis", "half"), [("vertical", (32, 16)), ("horizontal", (16, 32))])
+def test_halves_are_squashed(
+    tiny: LoadedModel, world: Any, axis: Any, half: tuple[int, int]
 ) -> None:
-    """Mean and deviation are the model's own (here far from ImageNet's)."""
-    found = ModelPreprocessor(tiny, tmp_path).pixels(ImageInput(names, axis))
-    torch.testing.assert_close(found, tiny.preprocess(halves), atol=1e-5, rtol=0)
-    swapped = ModelPreprocessor(tiny, tmp_path).pixels(ImageInput(names[::-1], axis))
-    assert (swapped - found).abs().max() > 0.1
-
-
-def test_halves_are_squashed(tiny: LoadedModel, world: Any) -> None:
-    """Two wide images of any size become halves of one square, nothing cut off."""
+    """Two wide images of any size become halves of one square, nothing cut off. Mean and deviation
+    are the model's own, here far from ImageNet's.
+    """
     names = ("s00.png", "s01.png")
-    found = ModelPreprocessor(tiny, world.root).pixels(ImageInput(names, "vertical"))
-    upper, lower = (
-        Image.open(world.root / name).resize((32, 16), Image.Resampling.BICUBIC) for name in names
+    found = ModelPreprocessor(tiny, world.root).pixels(ImageInput(names, axis))
+    images = [
+        np.asarray(Image.open(world.root / name).resize(half, Image.Resampling.BICUBIC))
+        for name in names
+    ]
+    pixels = np.concatenate(images, axis=("vertical", "horizontal").index(axis)) / 255
+    np.testing.assert_allclose(
+        found.permute(1, 2, 0).numpy(), (pixels - tiny.mean) / tiny.std, atol=1e-5
     )
-    expected = np.concatenate([np.asarray(upper), np.asarray(lower)]).transpose(2, 0, 1) / 255
-    mean, std = (np.array(values).reshape(3, 1, 1) for values in (tiny.mean, tiny.std))
-    np.testing.assert_allclose(found.numpy(), (expected - mean) / std, atol=1e-5)
 
 
 def test_a_single_image_takes_the_evaluation_transform(tiny: LoadedModel, world: Any) -> None:
@@ -251,3 +236,59 @@ def test_spans_of_whole_texts_and_of_nothing(clip_reader: ModelPreprocessor) -> 
     assert [row.nonzero()[:, 0].tolist() for row in found] == [[1, 2], [1, 2], []]
     assert clip_reader.spans(["a cat"], [], []).shape == (0, 77)
     assert not any(clip_reader.take_cut().values())
+
+
+SCALE = (0.9, 1.0)
+SIDES = st.integers(1, 3000)
+
+
+def noise(width: int = 61, height: int = 47) -> Image.Image:
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def test_the_part_is_cut_out_before_it_is_resized_bicubic() -> None:
+    box = crop_box(61, 47, SCALE, random.Random(3))
+    expected = noise().crop(box).resize((32, 32), Image.Resampling.BICUBIC)
+    cropped = random_resized_crop(noise(), 32, SCALE, random.Random(3))
+    assert (cropped.size, cropped.mode) == ((32, 32), "RGB")
+    assert cropped == expected
+    # Resizing with a box would let in pixels from beyond the crop.
+    assert cropped != noise().resize((32, 32), Image.Resampling.BICUBIC, box=box)
+
+
+@given(width=SIDES, height=SIDES, seed=st.integers(0, 99), least=st.floats(0.01, 1))
+def test_a_crop_lies_inside_the_image(width: int, height: int, seed: int, least: float) -> None:
+    left, upper, right, lower = crop_box(width, height, (least, 1.0), random.Random(seed))
+    assert 0 <= left < right <= width
+    assert 0 <= upper < lower <= height
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "box"),
+    [(400, 100, (133, 0, 266, 100)), (100, 400, (0, 133, 100, 266)), (1, 1, (0, 0, 1, 1))],
+)
+def test_a_panorama_gives_its_centre(
+    width: int, height: int, box: tuple[int, int, int, int]
+) -> None:
+    assert crop_box(width, height, SCALE, random.Random(0)) == box
+
+
+@pytest.mark.parametrize("shape", [(640, 480), (480, 640), (300, 300)])
+def test_distribution_is_that_of_torchvision(shape: tuple[int, int]) -> None:
+    """Mean and deviation of every edge, over draws of both."""
+    width, height = shape
+    rng, draws = random.Random(0), 4000
+    own = np.array([crop_box(width, height, SCALE, rng) for _ in range(draws)])
+    blank = torch.empty(3, height, width)
+    theirs = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for _ in range(draws):
+            upper, left, down, across = RandomResizedCrop.get_params(
+                blank, list(SCALE), [3 / 4, 4 / 3]
+            )
+            theirs.append((left, upper, left + across, upper + down))
+    spread = np.array(theirs).std(axis=0)
+    assert np.abs(own.mean(axis=0) - np.mean(theirs, axis=0)).max() < 5 * spread.max() / draws**0.5
+    assert own.std(axis=0) == pytest.approx(spread, rel=0.12)

@@ -10,11 +10,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from compo_pipeline.core.compute import Compute
-from compo_pipeline.core.records import Counterfactual
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings, ViewContext
 from compo_pipeline.methods.registry import METHODS, method_type
-from compo_pipeline.methods.views import by_sample, write
+from compo_pipeline.methods.views import write
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import image_projection, pool_images
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
@@ -113,15 +112,9 @@ def batches(
     world: Any, tiny: LoadedModel, recipe: Any, tmp_path: Path
 ) -> dict[str, tuple[Method, Any]]:
     """A batch of six rows of every method: some have no negative, and one text is long."""
-    edits = [
-        Counterfactual(
-            *(row.sample_id, 0, row.sentences[0], role, f"{word} {row.sentences[0]}"),
-            *("", "editor", "generator", "0", "generated", ""),
-        )
-        for row in world.captions[::2]
-        for role, word in (("negative", "no"), ("positive", "yes"))
-    ]
-    context = ViewContext(world.parses, "hand", 0, 0, by_sample(edits))
+    context = ViewContext(world.parses, "hand", 0, 0, world.edits())
+    for row in world.captions[1::2]:
+        context.counterfactuals[row.sample_id].clear()
     long = tiny.tokenize([LONG])[0]
     found = {}
     for name, method in every_method().items():

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import tarfile
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing.context import ForkServerContext
@@ -15,17 +16,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file
-from tests.training.states import steps_done
+from tests.training.conftest import equal, steps_done, weights
 
 from compo_pipeline.core import remote
 from compo_pipeline.core.records import Caption, to_table
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import control_of
-from compo_pipeline.methods.contract import Method, NoViewSettings
+from compo_pipeline.methods.contract import Method, NoViewSettings, ViewContext
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
-from compo_pipeline.methods.views import Mixture
+from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
+from compo_pipeline.methods.views import Mixture, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
@@ -33,7 +34,11 @@ from compo_pipeline.training import features
 from compo_pipeline.training.checkpoint import FingerprintError
 from compo_pipeline.training.inputs import TrainingInputs, fingerprint_of
 from compo_pipeline.training.loop import Job, train
-from compo_pipeline.training.settings import LowRankSettings, MixtureSettings
+from compo_pipeline.training.settings import (
+    LowRankSettings,
+    MixtureSettings,
+    OptimizerSettings,
+)
 
 CLIC = Clic(ClicViews(), ClicObjective())
 PLAIN = control_of(CLIC)
@@ -73,15 +78,6 @@ for name, method in ((method.name, method), ("control", control_of(method))):
 """
 
 
-@pytest.fixture
-def plan(world: Any, views: Path, tiny_clip: Path, recipe: Any, tmp_path: Path) -> TrainingInputs:
-    """Six steps of four rows."""
-    model = ModelSettings(f"local-dir:{tiny_clip}")
-    return TrainingInputs(
-        world.captions, "data", views, world.root, model, recipe(), 0, tmp_path / "resume"
-    )
-
-
 def trained(
     plan: TrainingInputs, folder: Path, method: Method = CLIC, name: str = "clic", **settings: Any
 ) -> Path:
@@ -100,19 +96,11 @@ def both(plan: TrainingInputs, method: Method) -> dict[str, Path]:
     }
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "open_clip_model.safetensors")
-
-
-def equal(one: Path, two: Path) -> bool:
-    a, b = weights(one), weights(two)
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
 FSC = FscClip(FscClipViews(), FscClipObjective(trains=("text",)))
 C2LIP = C2lip(NoViewSettings(), C2lipObjective(trains=("text",), bias=-5.0))
 # Its image tower trains: patches come fresh at each step.
 C2LIP_BOTH = C2lip(NoViewSettings(), C2lipObjective(bias=-5.0))
+ON_TOKENS = C2lip(NoViewSettings(), C2lipObjective(phrases="tokens", bias=-5.0))
 # Both towers, by adapters, on random crops.
 FSC_LORA = FscClip(FscClipViews(), FscClipObjective())
 LORA = {"crop_scale": (0.5, 1.0), "lora": LowRankSettings(2)}
@@ -187,8 +175,10 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
     else:
         assert f"{name}: 24 of 24 steps are done" in caplog.text
         assert "control: 10 of 24 steps are done" in caplog.text
-    assert equal(resumed[name], whole[name]) and equal(resumed["control"], whole["control"])
-    assert not equal(whole[name], whole["control"]) and not equal(whole[name], tiny_clip)
+    for learner, folder in whole.items():
+        assert equal(weights(resumed[learner]), weights(folder))
+    tuned = weights(whole[name])
+    assert not equal(tuned, weights(whole["control"])) and not equal(tuned, weights(tiny_clip))
 
 
 def test_adapters_are_merged_into_the_checkpoint(plan: TrainingInputs, tmp_path: Path) -> None:
@@ -236,7 +226,7 @@ def test_a_finished_run_returns_at_once_and_another_is_refused(
     monkeypatch.setattr(features, "embed", lambda *_, **__: pytest.fail("images were embedded"))
     cached = replace(plan, settings=replace(plan.settings, cache_features=True))
     train(cached, Job(CLIC, "clic", tmp_path / "again"), lambda _: pytest.fail("a step was taken"))
-    assert equal(first, tmp_path / "again")
+    assert equal(weights(first), weights(tmp_path / "again"))
     with pytest.raises(FingerprintError, match=r"training.epochs: 2 -> 3"):
         trained(cached, tmp_path / "other", epochs=3)
 
@@ -246,6 +236,7 @@ def test_overwrite_starts_afresh(plan: TrainingInputs, tmp_path: Path) -> None:
     elsewhere = replace(plan, resume=tmp_path / "elsewhere")
     fresh = trained(elsewhere, tmp_path / "fresh", epochs=1)
     over = trained(plan, tmp_path / "over", epochs=1, overwrite=True)
+    over, fresh, old = map(weights, (over, fresh, old))
     assert equal(over, fresh) and not equal(over, old)
 
 
@@ -384,7 +375,7 @@ def test_a_training_whose_storage_fails_ends_and_resumes(
     assert steps_done(stored, CLIC, "clic") == 2
     train(stored, Job(CLIC, "clic", folder), lambda _: None)
     train(local, Job(CLIC, "clic", tmp_path / "whole"), lambda _: None)
-    assert equal(folder, tmp_path / "whole")
+    assert equal(weights(folder), weights(tmp_path / "whole"))
 
 
 @pytest.mark.parametrize(
@@ -403,3 +394,60 @@ def test_what_saves_memory_or_time_changes_the_weights_by_rounding_alone(
     again = replace(plan, resume=tmp_path / "other")
     other = weights(trained(again, tmp_path / "out", method, **changes))
     assert all(torch.allclose(plain[key], other[key], atol=1e-5) for key in plain)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_sparcls_scale_and_bias_stay_as_they_are(
+    plan: TrainingInputs, world: Any, tiny_clip: Path, tmp_path: Path, rank: int | None
+) -> None:
+    """With adapters, and where the weights themselves train; so do the control's."""
+    method = Sparcl(Sparcl.views_type(), SparclObjective(bias=-3.0))
+    context = ViewContext({}, "hand", 0, 0, world.edits("s05.png"))
+    write(method, world.captions, context, 2, tmp_path / "views")
+    settings = replace(plan.settings, lora=LowRankSettings(rank))
+    plan = replace(plan, settings=settings, views=tmp_path / "views")
+    plan = replace(plan, counterfactual_images=world.root)
+    base, tuned = weights(tiny_clip), {name: weights(at) for name, at in both(plan, method).items()}
+    for found in tuned.values():
+        assert found["logit_bias"].item() == -3.0
+        assert found["logit_scale"].equal(base["logit_scale"])
+    moved = {name for name in base if not base[name].equal(tuned["sparcl"][name])}
+    assert any(name.startswith("visual.") for name in moved)
+    assert any(name.startswith("transformer.") for name in moved)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [C2LIP_BOTH, ON_TOKENS, control_of(C2LIP_BOTH)])
+def test_siglips_own_towers_learn_and_a_broken_run_goes_on(
+    plan: TrainingInputs, world: Any, tiny_siglip: Path, tmp_path: Path, method: Method
+) -> None:
+    """Under C2LIP, on phrases and on pooled tokens, and its control."""
+    optimizer = OptimizerSettings(lr=2e-3, lr_start=2e-4, lr_end=0.0, clip_norm=None)
+    settings = replace(plan.settings, workers=1, crop_scale=(0.9, 1.0), optimizer=optimizer)
+    views = world.drawn(C2LIP, tmp_path / "views", epochs=1)
+    model = ModelSettings(f"local-dir:{tiny_siglip}")
+    plan = replace(plan, settings=settings, views=views, model=model)
+    losses: list[float] = []
+    job = Job(method, method.name, tmp_path / "whole")
+    train(replace(plan, resume=tmp_path), job, lambda point: losses.append(point["loss"]))
+
+    def stop(point: Mapping[str, Any]) -> None:
+        if point["step"] == 3:
+            raise KeyboardInterrupt
+
+    job = Job(method, method.name, tmp_path / "resumed")
+    with pytest.raises(KeyboardInterrupt):
+        train(plan, job, stop)
+    assert steps_done(plan, method, method.name) == 2
+    train(plan, job, lambda _: None)
+
+    base, found = weights(tiny_siglip), weights(tmp_path / "whole")
+    assert base.keys() == found.keys() and equal(found, weights(tmp_path / "resumed"))
+    moved = {name for name in base if not base[name].equal(found[name])}
+    assert {"visual.trunk.attn_pool.kv.weight", "text.text_projection.bias"} <= moved
+    assert {"visual.trunk.patch_embed.proj.weight", "text.token_embedding.weight"} <= moved
+    # Its own bias, and not the method's, is where it starts, and is trained.
+    assert 0 < abs(found["logit_bias"].item() + 10.0) < 1
+    assert len(losses) == 6 and sum(losses[-2:]) < sum(losses[:2])
+    tokens = [load(folder).tokenize(["a red cat"]) for folder in (tiny_siglip, tmp_path / "whole")]
+    assert tokens[0].equal(tokens[1])

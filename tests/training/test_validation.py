@@ -9,8 +9,7 @@ from typing import Any
 import open_clip
 import pytest
 import torch
-from safetensors.torch import load_file
-from tests.training.states import steps_done
+from tests.training.conftest import equal, steps_done, weights
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
@@ -19,7 +18,6 @@ from compo_pipeline.benchmarks.settings import (
     BenchmarksSettings,
     RetrievalSettings,
 )
-from compo_pipeline.core.records import Counterfactual
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.embed import Embedder
@@ -31,9 +29,8 @@ from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import control_of
 from compo_pipeline.methods.contract import ImageInput, Method, ViewContext
 from compo_pipeline.methods.registry import METHODS, method_type
-from compo_pipeline.methods.views import by_sample, write
+from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
-from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.checkpoint import FingerprintError, Progress
@@ -77,9 +74,7 @@ def subtasks(data: HeldOut) -> Sequence[Subtask]:
 
 
 @pytest.fixture
-def plan(
-    world: Any, views: Path, tiny_clip: Path, recipe: Any, data: HeldOut, tmp_path: Path
-) -> TrainingInputs:
+def plan(plan: TrainingInputs, recipe: Any, data: HeldOut) -> TrainingInputs:
     """Twelve steps of four rows, validated after every other, the best kept. Their rate falls
     below zero: the later ones climb the loss that the first ones descend.
     """
@@ -87,9 +82,7 @@ def plan(
     optimizer = replace(settings.optimizer, lr=0.01)
     # No configuration may have it: with it, training undoes itself.
     object.__setattr__(optimizer, "lr_end", -0.18)
-    settings = replace(settings, optimizer=optimizer)
-    inputs = world.captions, "data", views, world.root, ModelSettings(f"local-dir:{tiny_clip}")
-    return TrainingInputs(*inputs, settings, 0, tmp_path / "resume", held_out=data)
+    return replace(plan, settings=replace(settings, optimizer=optimizer), held_out=data)
 
 
 def changed(plan: TrainingInputs, **changes: Any) -> TrainingInputs:
@@ -102,12 +95,7 @@ def trained(plan: TrainingInputs, method: Method = CLIC, steps: int | None = Non
     """The curve and counts, the exported weights, and what the checkpoint records."""
     folder = plan.resume / "out"
     progress = train(plan, Job(method, method.name, folder, steps), lambda _: None)
-    weights = load_file(folder / "open_clip_model.safetensors")
-    return progress, weights, read_record(folder)["training"]
-
-
-def same(one: Weights, two: Weights) -> bool:
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+    return progress, weights(folder), read_record(folder)["training"]
 
 
 def validated(progress: Progress, name: str = LOSS) -> list[tuple[int, float]]:
@@ -132,18 +120,6 @@ def test_the_loss_is_that_of_plain_fine_tuning_on_full_batches(
     assert progress.curve[0][LOSS] == pytest.approx(sum(losses) / 2, rel=1e-5)
 
 
-def edits(world: Any) -> list[Counterfactual]:
-    """Texts of edits, without images."""
-    return [
-        Counterfactual(
-            *(row.sample_id, 0, row.sentences[0], role, f"{word} {row.sentences[0]}"),
-            *("", "editor", "generator", "0", "generated", ""),
-        )
-        for row in world.captions
-        for role, word in (("negative", "no"), ("positive", "yes"))
-    ]
-
-
 # Methods whose losses read a batch of each kind; the others take as long and repeat them.
 KINDS = ("ce_clip", "clic", "c2lip", "fsc_clip", "sparcl")
 
@@ -160,12 +136,12 @@ def test_every_method_is_validated_resumed_and_exported(
     """
     kind = method_type(name)
     method = kind(kind.views_type(), kind.objective_type(trains=("text",)))
-    drawing = ViewContext(world.parses, "hand", 0, 0, by_sample(edits(world)))
+    drawing = ViewContext(world.parses, "hand", 0, 0, world.edits())
     write(method, world.captions, drawing, 2, tmp_path / "views")
     plan = replace(plan, views=tmp_path / "views")
     settings = replace(plan.settings, max_steps=6, cache_features=True)
     plan = replace(plan, settings=settings)
-    progress, weights, record = trained(replace(plan, resume=tmp_path / "whole"), method)
+    progress, tuned, record = trained(replace(plan, resume=tmp_path / "whole"), method)
     assert [step for step, _ in validated(progress)] == [0, 2, 4, 6]
 
     save = checkpoint.save
@@ -182,9 +158,9 @@ def test_every_method_is_validated_resumed_and_exported(
     assert steps_done(plan, method, name) == 3
     again, same_weights, same_record = trained(plan, method)
     assert again == progress and same_record == record
-    assert same(weights, same_weights)
+    assert equal(tuned, same_weights)
     read = open_clip.create_model(f"local-dir:{plan.resume / 'out'}").state_dict()
-    assert all(torch.equal(read[tensor], value) for tensor, value in weights.items())
+    assert all(torch.equal(read[tensor], value) for tensor, value in tuned.items())
 
 
 @pytest.mark.parametrize("dies_at", ["validation", "saving", "saved"])
@@ -195,7 +171,7 @@ def test_best_weights_and_patience_survive_a_kill_anywhere(
     stopping = EarlyStoppingSettings(patience=2, min_delta=0.01)
     settings = replace(plan.settings, early_stopping=stopping, save_every=1)
     plan = replace(plan, settings=settings)
-    progress, weights, record = trained(replace(plan, resume=tmp_path / "whole"))
+    progress, tuned, record = trained(replace(plan, resume=tmp_path / "whole"))
     assert record["selected"]["step"] < progress.step < record["planned_steps"]
 
     owner, name = (Validator, "__call__") if dies_at == "validation" else (checkpoint, "save")
@@ -216,14 +192,14 @@ def test_best_weights_and_patience_survive_a_kill_anywhere(
     monkeypatch.undo()
     again, same_weights, same_record = trained(plan)
     assert again == progress and same_record == record
-    assert same(weights, same_weights)
+    assert equal(tuned, same_weights)
 
 
 def test_the_best_weights_are_those_after_so_many_steps(
     plan: TrainingInputs, tmp_path: Path
 ) -> None:
     """Taken by the schedule of the whole run."""
-    progress, weights, record = trained(plan)
+    progress, tuned, record = trained(plan)
     losses = dict(validated(progress))
     best = min((step for step in losses if step), key=lambda step: losses[step])
     assert record["selected"] == {
@@ -236,7 +212,7 @@ def test_the_best_weights_are_those_after_so_many_steps(
     assert 0 < best < progress.step == record["steps"] == record["planned_steps"]
     last = changed(plan, keep="last", validation=ValidationSettings())
     cut, expected, of_cut = trained(last, steps=best)
-    assert same(weights, expected) and of_cut["selected"] == {"rule": "last", "step": best}
+    assert equal(tuned, expected) and of_cut["selected"] == {"rule": "last", "step": best}
     assert [point["lr"] for point in cut.curve] == [point["lr"] for point in progress.curve[1:]][
         :best
     ]
@@ -264,7 +240,7 @@ def test_the_figure_is_the_one_that_evaluation_finds(
 def test_measuring_alone_changes_no_weight_and_no_fingerprint(plan: TrainingInputs) -> None:
     unseen = changed(plan, keep="last", validation=ValidationSettings())
     seen = replace(changed(plan, keep="last"), resume=plan.resume / "seen")
-    assert same(trained(unseen)[1], trained(seen)[1])
+    assert equal(trained(unseen)[1], trained(seen)[1])
     assert fingerprint_of(unseen, CLIC) == fingerprint_of(seen, CLIC)
     # So a run that was not validated may go on with validation.
     assert steps_done(replace(seen, resume=unseen.resume), CLIC, "clic") == 12
@@ -366,17 +342,14 @@ def splits(world: Any) -> list[Any]:
 
 
 def test_rows_are_distinct_images_of_the_split(world: Any, splits: list[Any]) -> None:
-    assert not held_out(ValidationSettings(), splits, world.root, "train", REPORTED, SELECTING).rows
-    found = held_out(
-        ValidationSettings(1, rows=None), splits, world.root, "train", REPORTED, SELECTING
-    )
-    assert found.measure is None
-    assert {row.sample_id for row in found.rows} == {"s04", "s06", "s07"}
-    few = held_out(ValidationSettings(1, rows=2), splits, world.root, "train", REPORTED, SELECTING)
-    assert len(few.rows) == 2
-    assert few == held_out(
-        ValidationSettings(1, rows=2), splits, world.root, "train", REPORTED, SELECTING
-    )
+    def found(settings: ValidationSettings) -> HeldOut:
+        return held_out(settings, splits, world.root, "train", REPORTED, SELECTING)
+
+    assert not found(ValidationSettings()).rows
+    every, few = found(ValidationSettings(1, rows=None)), found(ValidationSettings(1, rows=2))
+    assert every.measure is None
+    assert {row.sample_id for row in every.rows} == {"s04", "s06", "s07"}
+    assert len(few.rows) == 2 and few == found(ValidationSettings(1, rows=2))
 
 
 def test_retrieval_ranks_the_rows(world: Any, splits: list[Any]) -> None:
