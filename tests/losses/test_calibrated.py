@@ -43,16 +43,6 @@ def test_equals_the_loop(gamma: float, beta: float) -> None:
     assert got.item() == pytest.approx(slow(logits, VALID, gamma, beta), abs=1e-12)
 
 
-def test_by_hand() -> None:
-    """Two texts, equally likely: labels .99 and .01, each (1/2)^2 log 2."""
-    got = calibrated_loss(torch.zeros(1, 2), torch.tensor([[True]]), gamma=2.0, beta=0.02)
-    assert got.item() == pytest.approx(math.log(2) / 4, abs=1e-6)
-    # p = 3/4 and 1/4, no smoothing: (1/4)^2 * -log(3/4).
-    logits = torch.tensor([[math.log(3.0), 0.0]])
-    got = calibrated_loss(logits, torch.tensor([[True]]), gamma=2.0)
-    assert got.item() == pytest.approx(math.log(4 / 3) / 16, abs=1e-6)
-
-
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
 def test_an_absent_negative_has_no_probability_and_no_gradient(gamma: float) -> None:
     losses = []

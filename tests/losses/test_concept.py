@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.losses.draws import draw, number
 from torch import Tensor
 
 from compo_pipeline.losses.concept import match_mask, npc, xac
@@ -14,12 +15,8 @@ OWNERS = torch.tensor([0, 0, 1, 2, 2, 2, 3])
 SCALE, BIAS = 12.0, -4.0
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def scalars() -> tuple[Tensor, Tensor]:
-    made = (torch.tensor(value, dtype=torch.float64) for value in (SCALE, BIAS))
+    made = (number(value) for value in (SCALE, BIAS))
     scale, bias = (value.requires_grad_() for value in made)
     return scale, bias
 

@@ -4,15 +4,10 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
+from tests.losses.draws import number, unit
 from torch import Tensor
 
 from compo_pipeline.losses.hard_negative import s_neg
-
-
-def unit(*shape: int, seed: int = 0) -> Tensor:
-    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return F.normalize(made, dim=-1)
 
 
 def slow(
@@ -33,14 +28,14 @@ def slow(
 @pytest.mark.parametrize("positives", [1, 4])
 def test_s_neg_equals_the_loop(valid: list[bool], positives: int) -> None:
     u, p, n = unit(4, 5), unit(positives, 4, 5, seed=1), unit(4, 5, seed=2)
-    got = s_neg(u, p, n, torch.tensor(valid), torch.tensor(12.0, dtype=torch.float64))
+    got = s_neg(u, p, n, torch.tensor(valid), number(12.0))
     assert got.item() == pytest.approx(slow(u, p, n, valid, 12.0), abs=1e-12)
 
 
 def test_a_row_without_a_negative_takes_no_part() -> None:
     """Whatever stands in its place: same loss, no gradient for that row."""
     u, p = unit(3, 4).requires_grad_(), unit(2, 3, 4, seed=1).requires_grad_()
-    scale, valid = torch.tensor(20.0, dtype=torch.float64), torch.tensor([True, False, True])
+    scale, valid = number(20.0), torch.tensor([True, False, True])
     losses = []
     for filler in (0.0, 1e3):
         n = unit(3, 4, seed=2)
@@ -58,7 +53,7 @@ def test_a_row_without_a_negative_takes_no_part() -> None:
 
 def test_no_negative_at_all_is_zero_with_zero_gradient() -> None:
     u, p, n = unit(3, 4), unit(2, 3, 4, seed=1), torch.zeros(3, 4, dtype=torch.float64)
-    scale = torch.tensor(20.0, dtype=torch.float64)
+    scale = number(20.0)
     leaves = [t.requires_grad_() for t in (u, p, n, scale)]
     loss = s_neg(u, p, n, torch.zeros(3, dtype=torch.bool), scale)
     assert loss.item() == 0
@@ -77,7 +72,7 @@ def test_a_great_scale_stays_finite() -> None:
 
 def test_gradients_of_embeddings_and_scale() -> None:
     u, p, n = unit(3, 4), unit(2, 3, 4, seed=1), unit(3, 4, seed=2)
-    scale = torch.tensor(3.0, dtype=torch.float64)
+    scale = number(3.0)
     valid = torch.tensor([True, False, True])
     leaves = tuple(t.requires_grad_() for t in (u, p, n, scale))
     assert torch.autograd.gradcheck(lambda u, p, n, s: s_neg(u, p, n, valid, s), leaves)

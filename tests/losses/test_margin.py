@@ -153,28 +153,6 @@ def test_margin_by_hand(d: float, expected: float) -> None:
     assert margin(torch.tensor([d]), replace(MARGINS, adaptive=False)).item() == 0.5
 
 
-def test_hardest_of_the_others_decides_the_margin() -> None:
-    """A real anchor whose others stand 1 and 0 below it: the margin is that of 0, for both."""
-    logits = torch.full((3, 3, 3, 3), 9.0, dtype=torch.float64)
-    there = torch.tensor([[True] * 3, [False] * 3, [False] * 3])
-    logits[R, :, R, :] = torch.tensor([[0.0, -1.0, 0.0], [-9.0, 0.0, -9.0], [-9.0, -9.0, 0.0]])
-    # Image to text: anchor 0 has d = 1 and 0 and m = 0.9, so hinges 0 and 0.9; the others none.
-    # Text to image: text 2 has d = 0 of image 0 and 9 of image 1, so 0.9 and 0; text 1 has
-    # d = 1 of image 0 and 9 of image 2, so m = 0.5 and nothing.
-    expected = MARGINS.alpha * (0.9 / 6 + 0.9 / 6)
-    assert ranking(logits, there, there, MARGINS).item() == pytest.approx(expected)
-
-
-def test_an_anchor_with_a_suspected_other_has_no_loss() -> None:
-    """Its margin is that difference itself, so that no other of it lies below the margin."""
-    there = torch.tensor([[True] * 3, [False] * 3, [False] * 3])
-    logits = torch.zeros(3, 3, 3, 3)
-    logits[R, :, R, :] = torch.tensor([[0.0, 3.0, 0.0], [-9.0, 9.0, -9.0], [-9.0, -9.0, 9.0]])
-    assert ranking(logits, there, there, MARGINS).item() == 0
-    logits[R, 0, R, 1] = 1.0
-    assert ranking(logits, there, there, MARGINS).item() > 0
-
-
 def test_gradient_with_the_margin_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Finite differences hold once margins keep the values they had at the start."""
     frozen: list[Tensor] = []

@@ -4,17 +4,12 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
+from tests.losses.draws import number, unit
 from torch import Tensor
 
 from compo_pipeline.losses.multiple_instance import multiple_instance, multiple_negatives
 
-SCALE = torch.tensor(6.0, dtype=torch.float64)
-
-
-def unit(*shape: int, seed: int = 0) -> Tensor:
-    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return F.normalize(made, dim=-1)
+SCALE = number(6.0)
 
 
 def weight(image: Tensor, text: Tensor) -> float:

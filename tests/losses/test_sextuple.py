@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
+from tests.losses.draws import number, unit
 from torch import Tensor
 
 from compo_pipeline.losses.sextuple import (
@@ -27,15 +27,6 @@ KINDS = ("real", "negative", "positive")
 ALL = torch.ones(3, 4, dtype=torch.bool)
 NO_IMAGES = torch.tensor([[True] * 4, [False] * 4, [False] * 4])
 SOME = torch.tensor([[True] * 4, [True, False, True, True], [False, True, True, False]])
-
-
-def unit(*shape: int, seed: int = 0) -> Tensor:
-    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return F.normalize(made, dim=-1)
-
-
-def number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)
 
 
 def slow(
@@ -67,15 +58,6 @@ def test_equals_the_loop_with_its_gradient(there: tuple[Tensor, Tensor]) -> None
         torch.autograd.grad(got, (v, t)), torch.autograd.grad(expected, (v, t)), strict=True
     ):
         torch.testing.assert_close(mine, theirs)
-
-
-def test_without_synthetic_images_real_ones_face_three_texts() -> None:
-    """Of two sextuples 2 x 6 entries count: each image has two true texts and four false."""
-    logits, there = torch.full((3, 2, 3, 2), 1.0), torch.ones(3, 2, dtype=torch.bool)
-    there_images = torch.tensor([[True, True], [False, False], [False, False]])
-    expected = (4 * math.log1p(math.exp(-1)) + 8 * math.log1p(math.exp(1))) / 12
-    got = contrast(logits, torch.tensor(0.0), there_images, there)
-    assert got.item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_absent_entries_take_no_part() -> None:
@@ -130,14 +112,6 @@ def test_the_softmax_equals_the_loop_with_its_gradient(there: tuple[Tensor, Tens
         strict=True,
     ):
         torch.testing.assert_close(mine, theirs)
-
-
-def test_the_softmax_of_real_pairs_alone_is_clips_loss() -> None:
-    alone = torch.tensor([[True] * 4, [False] * 4, [False] * 4])
-    logits = similarities(unit(3, 4, 5), unit(3, 4, 5, seed=1), number(9.0))
-    real, target = logits[0, :, 0], torch.arange(4)
-    expected = (F.cross_entropy(real, target) + F.cross_entropy(real.T, target)) / 2
-    assert softmax_contrast(logits, alone, alone).item() == pytest.approx(expected.item())
 
 
 @pytest.mark.parametrize("there", [(ALL, ALL), (SOME, SOME.roll(1, 1))])

@@ -12,12 +12,6 @@ FIRST = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
 SECOND = torch.tensor([[0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("norm", "expected"), [("squared", 1.0), ("plain", math.sqrt(2) / 2)])
-def test_by_hand(norm: Literal["squared", "plain"], expected: float) -> None:
-    """Two rows: a right angle, whose squared distance is 2, and none."""
-    assert unimodal(FIRST, SECOND, norm).item() == pytest.approx(expected, abs=1e-12)
-
-
 @pytest.mark.parametrize("norm", ["squared", "plain"])
 def test_equals_the_loop(norm: Literal["squared", "plain"]) -> None:
     random_ = torch.Generator().manual_seed(0)
