@@ -17,6 +17,7 @@ from torch import Tensor
 
 from compo_pipeline.models.importing import ImportRequest, import_model
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.weights import CONFIG_FILE
 
 VIT = {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8}
 TEXT = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
@@ -53,6 +54,16 @@ Build = Callable[..., torch.nn.Module]
 Imported = Callable[..., LoadedModel]
 
 
+def edit(folder: Path, part: str, key: str, value: Any) -> None:
+    """Set a key in a part, named with dots, of the configuration in a model's folder."""
+    config = json.loads((folder / CONFIG_FILE).read_text())
+    values = config
+    for name in part.split("."):
+        values = values.setdefault(name, {})
+    values[key] = value
+    (folder / CONFIG_FILE).write_text(json.dumps(config))
+
+
 @pytest.fixture
 def imported_model(tmp_path: Path) -> Imported:
     """Imports a model into a new folder, and loads that."""
@@ -70,7 +81,7 @@ def imported_model(tmp_path: Path) -> Imported:
 def architectures(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The tiny architecture under names of its own, as open_clip knows its many."""
     folder = tmp_path_factory.mktemp("architectures")
-    config = json.loads((tiny_clip / "open_clip_config.json").read_text())["model_cfg"]
+    config = json.loads((tiny_clip / CONFIG_FILE).read_text())["model_cfg"]
     (folder / "Tiny-16.json").write_text(json.dumps(config))
     (folder / "Tiny-16-quickgelu.json").write_text(json.dumps({**config, "quick_gelu": True}))
     open_clip.add_model_config(folder)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor, nn
 
 from compo_pipeline.core.settings import SettingsError
@@ -81,6 +82,14 @@ def test_the_shipped_base_pools_its_patches_by_their_mean() -> None:
     torch.testing.assert_close(found.patches.mean(1), expected, atol=1e-5, rtol=1e-5)
 
 
+def projected(tower: Any, states: Tensor) -> Tensor:
+    """What a text tower's own projection makes of the states of its tokens."""
+    projection = tower.text_projection
+    if isinstance(projection, nn.Linear):
+        return projection(states)
+    return states if projection is None else states @ projection
+
+
 @pytest.mark.parametrize("text", ["clip", "custom"])
 @pytest.mark.parametrize("changes", [{}, {"no_causal_mask": True}, {"proj_bias": True}], ids=str)
 def test_tokens_are_what_the_tower_gives_for_each(
@@ -96,14 +105,11 @@ def test_tokens_are_what_the_tower_gives_for_each(
         torch.testing.assert_close(found.pooled, plain, atol=1e-5, rtol=0)
     length = 77 if "no_causal_mask" in changes else int(tokens.argmax(1).max()) + 1
     assert found.tokens.shape == (4, length, 24) and found.mask.shape == (4, length)
-    projection = tower.text_projection
+    expected = projected(tower, states[:, :length])
+    torch.testing.assert_close(found.tokens, expected, atol=1e-5, rtol=1e-5)
     for row, ids in enumerate(tokens.tolist()):
         end = ids.index(49407)
         assert found.mask[row].tolist() == [1 <= place <= end for place in range(length)]
-        for place in range(length):
-            state = states[row, place]
-            one = projection(state) if isinstance(projection, nn.Linear) else state @ projection
-            torch.testing.assert_close(found.tokens[row, place], one, atol=1e-5, rtol=1e-5)
         last = nn.functional.normalize(found.tokens[row, end], dim=-1)
         torch.testing.assert_close(last, found.pooled[row], atol=1e-5, rtol=0)
 
@@ -148,20 +154,11 @@ def test_all_tokens_of_every_pooling(
     read = "no_causal_mask" in changes or text == "siglip" or changes.get("pool_type") == "last"
     assert length == (ids.shape[1] if read else int(ids.argmax(1).max()) + 1)
     assert found.shape == (len(ids), length, 24)
-    projection = tower.text_projection
-    for row in range(len(ids)):
-        for place in range(length):
-            one = states[row, place]
-            if isinstance(projection, nn.Linear):
-                one = projection(one)
-            elif projection is not None:
-                one = one @ projection
-            torch.testing.assert_close(found[row, place], one, atol=1e-5, rtol=1e-5)
+    expected = projected(tower, states[:, :length])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_truncated_text_ends_at_its_last_token(build: Any) -> None:
-    from open_clip.tokenizer import SimpleTokenizer
-
     found = encode_texts_densely(build("tok"), SimpleTokenizer()(["word " * 90]), "tiny")
     assert found.mask[0].tolist() == [False] + [True] * 76
 

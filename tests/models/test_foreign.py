@@ -8,6 +8,7 @@ from typing import Any
 
 import open_clip
 import pytest
+from tests.models.conftest import edit
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import foreign, sources
@@ -21,15 +22,6 @@ PlantCode = Callable[[Path, str], Path]
 @pytest.fixture
 def folder(tiny_siglip: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_siglip, tmp_path / "model"))
-
-
-def edit(folder: Path, part: str, key: str, value: Any) -> None:
-    config = json.loads((folder / CONFIG).read_text())
-    values = config
-    for name in part.split("."):
-        values = values.setdefault(name, {})
-    values[key] = value
-    (folder / CONFIG).write_text(json.dumps(config))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from tests.models import conftest
+from tests.models.conftest import VIT
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts
@@ -26,9 +28,8 @@ pytest.importorskip("transformers")
 
 BASE = scenes_base()
 TEXTS = ["A red cube isn’t left of “two” spheres!", "", "word " * 300, PROBES[1]]
-VIT = {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8}
-TEXT = {"context_length": 24, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
-TIMM = {"timm_model_pretrained": False, "image_size": 160, "timm_model_name": "test_vit"}
+TEXT = {**conftest.TEXT, "context_length": 24}
+TIMM = {**conftest.TIMM, "timm_model_name": "test_vit"}
 SEES_ALL = {"no_causal_mask": True, "pool_type": "last", "proj_bias": True}
 
 Write = Callable[..., Path]
@@ -131,6 +132,16 @@ def test_stretched_models_have_their_248_positions(tmp_path: Path) -> None:
 
 
 @pytest.fixture
+def small_siglip(write: Write, siglip_tokenizer: Path, siglip_trunk: dict[str, Any]) -> Path:
+    """A model built as SigLIP is."""
+    text = {**TEXT, **SEES_ALL, "vocab_size": 64, "hf_tokenizer_name": "x"}
+    text |= {"norm_kwargs": {"eps": 1e-6}, "tokenizer_kwargs": {"clean": "canonicalize"}}
+    more = {"custom_text": True, "init_logit_bias": -10.0}
+    checkpoint = write(siglip_trunk, text, {"resize_mode": "squash"}, **more)
+    return Path(shutil.copytree(siglip_tokenizer, checkpoint, dirs_exist_ok=True))
+
+
+@pytest.fixture
 def siglip_trunk(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Vision settings of a trunk built as timm builds SigLIP's, in small."""
     import timm
@@ -147,35 +158,19 @@ def siglip_trunk(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {**settings, "timm_pool": "map", "timm_proj": "none"}
 
 
-def test_siglips_become_siglip_models(
-    write: Write, siglip_trunk: dict[str, Any], siglip_tokenizer: Path, tmp_path: Path
-) -> None:
-    text = {**TEXT, **SEES_ALL, "vocab_size": 64, "hf_tokenizer_name": "x"}
-    text |= {"norm_kwargs": {"eps": 1e-6}, "tokenizer_kwargs": {"clean": "canonicalize"}}
-    more = {"custom_text": True, "init_logit_bias": -10.0}
-    checkpoint = write(siglip_trunk, text, {"resize_mode": "squash"}, **more)
-    shutil.copytree(siglip_tokenizer, checkpoint, dirs_exist_ok=True)
-    model = agree(to_hugging_face(checkpoint, tmp_path / "hf"), load(checkpoint))
-    assert type(model).__name__ == "SiglipModel"
-    assert model.logit_bias.item() == -10.0
-
-
-def test_a_siglip_that_was_written_is_imported_again(
-    write: Write,
-    siglip_trunk: dict[str, Any],
-    siglip_tokenizer: Path,
+def test_a_siglip_becomes_one_of_transformers_and_is_imported_again(
+    small_siglip: Path,
     imported_model: Callable[..., LoadedModel],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    text = {**TEXT, **SEES_ALL, "vocab_size": 64, "hf_tokenizer_name": "x"}
-    text |= {"norm_kwargs": {"eps": 1e-6}, "tokenizer_kwargs": {"clean": "canonicalize"}}
-    checkpoint = write(siglip_trunk, text, {}, custom_text=True, init_logit_bias=-10.0)
-    shutil.copytree(siglip_tokenizer, checkpoint, dirs_exist_ok=True)
-    config = json.loads((checkpoint / CONFIG_FILE).read_text())["model_cfg"]
+    loaded, folder = load(small_siglip), to_hugging_face(small_siglip, tmp_path / "hf")
+    model = agree(folder, loaded)
+    assert type(model).__name__ == "SiglipModel" and model.logit_bias.item() == -10.0
+    config = json.loads((small_siglip / CONFIG_FILE).read_text())["model_cfg"]
     monkeypatch.setattr("open_clip.list_models", lambda: ["ViT-B-32", "SigLIP in small"])
     monkeypatch.setattr("open_clip.get_model_config", lambda name: deepcopy(config))
-    same(load(checkpoint), imported_model(to_hugging_face(checkpoint, tmp_path / "hf")))
+    same(loaded, imported_model(folder))
 
 
 def same(first: LoadedModel, second: LoadedModel) -> None:

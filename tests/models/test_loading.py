@@ -14,11 +14,12 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from tests.models.conftest import edit
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import sources
 from compo_pipeline.models.importing import ImportRequest, import_model
-from compo_pipeline.models.loading import LoadedModel, export, load, skeleton
+from compo_pipeline.models.loading import LoadedModel, export, give_bias, load, skeleton
 from compo_pipeline.models.settings import ModelSettings, needs_network
 
 TEXTS = ["a red cube", "a blue sphere left of a cat"]
@@ -34,13 +35,6 @@ def photo() -> Image.Image:
 def folder(tiny_clip: Path, tmp_path: Path) -> Path:
     """A copy of the tiny model, to be spoilt."""
     return Path(shutil.copytree(tiny_clip, tmp_path / "model"))
-
-
-def edit(folder: Path, **changes: object) -> None:
-    path = folder / "open_clip_config.json"
-    config = json.loads(path.read_text())
-    config["model_cfg"].update(changes)
-    path.write_text(json.dumps(config))
 
 
 def embeddings(model: LoadedModel, photo: Image.Image) -> tuple[torch.Tensor, torch.Tensor]:
@@ -123,7 +117,7 @@ def test_weights_that_are_not_finite_are_refused_by_name(folder: Path, value: fl
         load(folder)
 
 
-def test_fingerprints_tell_the_towers_apart(folder: Path) -> None:
+def test_fingerprints_tell_towers_and_preprocessing_apart(folder: Path) -> None:
     before = load(folder)
     weights = folder / "open_clip_model.safetensors"
     state = load_file(weights)
@@ -137,14 +131,9 @@ def test_fingerprints_tell_the_towers_apart(folder: Path) -> None:
 
     assert text_changed.image_fingerprint == before.image_fingerprint
     assert text_changed.fingerprint != before.fingerprint
-    assert image_changed.image_fingerprint != before.image_fingerprint
-
-
-def test_preprocessing_is_part_of_the_image_fingerprint(folder: Path) -> None:
-    before = load(folder).image_fingerprint
-    path = folder / "open_clip_config.json"
-    path.write_text(path.read_text().replace("squash", "shortest"))
-    assert load(folder).image_fingerprint != before
+    edit(folder, "preprocess_cfg", "resize_mode", "shortest")
+    found = {model.image_fingerprint for model in (before, image_changed, load(folder))}
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize(
@@ -196,7 +185,7 @@ def test_bare_weights_must_say_their_activation(
 
 
 def test_other_architecture_is_refused_in_short(folder: Path) -> None:
-    edit(folder, embed_dim=8)
+    edit(folder, "model_cfg", "embed_dim", 8)
     with pytest.raises(SettingsError) as refusal:
         load(folder)
     message = str(refusal.value)
@@ -266,8 +255,7 @@ def test_folder_without_a_model_is_refused(tmp_path: Path, tiny_clip: Path) -> N
 
 
 def test_smaller_vocabulary_than_the_tokenizer_is_refused(folder: Path) -> None:
-    config = json.loads((folder / "open_clip_config.json").read_text())
-    edit(folder, text_cfg={**config["model_cfg"]["text_cfg"], "vocab_size": 1000})
+    edit(folder, "model_cfg.text_cfg", "vocab_size", 1000)
     with pytest.raises(SettingsError, match="tokenizer has 49408 tokens, the model embeds 1000"):
         load(folder)
 
@@ -358,3 +346,27 @@ def test_a_skeleton_has_the_parts_of_the_weights_file_and_no_weights(
         name: value.shape for name, value in stored.items()
     }
     assert {parameter.device.type for parameter in module.parameters()} == {"meta"}
+
+
+def test_a_softmax_trained_model_gets_the_bias_and_keeps_its_scale(tiny_clip: Path) -> None:
+    plain = load(tiny_clip)
+    before = plain.model.logit_scale.item()
+    given = give_bias(plain, -30.0)
+    assert dict(given.model.named_parameters())["logit_bias"].item() == -30.0
+    assert given.model.logit_scale.item() == before
+    assert given.config["model_cfg"]["init_logit_bias"] == -30.0
+    assert "init_logit_bias" not in plain.config["model_cfg"]
+
+
+def test_the_bias_survives_an_export_and_open_clip_reads_it(
+    tiny_clip: Path, tmp_path: Path
+) -> None:
+    given = give_bias(load(tiny_clip), -30.0)
+    with torch.no_grad():
+        given.model.logit_bias.add_(1.5)
+    folder = export(given, tmp_path / "exported")
+    again = load(folder)
+    assert again.model.logit_bias.item() == pytest.approx(-28.5)
+    assert give_bias(again, -10.0).model.logit_bias.item() == pytest.approx(-28.5)
+    theirs = open_clip.create_model(f"local-dir:{folder}")
+    assert theirs.logit_bias.item() == pytest.approx(-28.5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from torch import Tensor, nn
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts
-from compo_pipeline.models.loading import export, load
 from compo_pipeline.models.lora import attach, merge
-from compo_pipeline.training import checkpoint
 from compo_pipeline.training.optimisation import adapter_names
 
 BOTH = frozenset({"image", "text"})
@@ -66,20 +63,6 @@ def randomise(model: nn.Module, size: float = 0.3) -> None:
         for name in adapter_names(model):
             parameter = model.get_parameter(name)
             parameter.copy_(size * torch.randn(parameter.shape, generator=draw))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_start_is_exactly_the_base(kind: str, build: Any, pixels: Any) -> None:
-    model = build(kind, KINDS[kind])
-    with torch.no_grad():
-        expected = outputs(model, pixels)
-        attach(model, TWO, "tiny", BOTH, seed=0)
-        for one, other in zip(outputs(model, pixels), expected, strict=True):
-            # torch multiplies by frozen weights in another order.
-            torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
-    assert not any(
-        model.get_parameter(key).any() for key in adapter_names(model) if "lora_B" in key
-    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -240,34 +223,6 @@ def test_a_has_the_distribution_of_loralib(build: Any) -> None:
             theirs = nn.init.kaiming_uniform_(torch.empty_like(value), a=math.sqrt(5))
         # The largest of hundreds of uniform draws is nearly the bound of their distribution.
         assert value.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=0.05), key
-
-
-def test_training_states_and_exports_go_on_as_before(tiny_clip: Path, tmp_path: Path) -> None:
-    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    states = []
-    for seed in (0, 1):
-        loaded = load(tiny_clip)
-        attach(loaded.model, TWO, "tiny", BOTH, seed=seed)
-        trained = [p for p in loaded.model.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=1e-2)
-        states.append((loaded, optimizer))
-    (loaded, optimizer), (other, other_optimizer) = states
-    for _ in range(2):
-        encode_images(loaded.model, images)[:, 0].sum().backward()
-        optimizer.step()
-    checkpoint.save(tmp_path / "state.safetensors", {"model": loaded.model}, optimizer, {}, step=0)
-    checkpoint.restore(tmp_path / "state.safetensors", {"model": other.model}, other_optimizer)
-    for one, two in zip(
-        loaded.model.state_dict().values(), other.model.state_dict().values(), strict=True
-    ):
-        assert torch.equal(one, two)
-    with torch.no_grad():
-        expected = encode_images(loaded.model, images)
-        assert torch.equal(encode_images(other.model, images), expected)
-        merge(other.model)
-        again = load(export(other, tmp_path / "export"))
-        torch.testing.assert_close(encode_images(again.model, images), expected, atol=1e-5, rtol=0)
-        assert not torch.allclose(encode_images(load(tiny_clip).model, images), expected)
 
 
 def test_models_that_lack_a_projection_are_refused_by_name(build: Any) -> None:

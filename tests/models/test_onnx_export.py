@@ -2,12 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.models.conftest import edit
 
 from compo_pipeline.core.hashing import file_hash
 from compo_pipeline.core.settings import SettingsError
@@ -53,14 +53,6 @@ def test_files_give_what_torch_gives(exported: Path, tiny_clip: Path) -> None:
 
 
 @pytest.mark.slow
-def test_stretched_models_take_248_tokens(tmp_path: Path) -> None:
-    stretched = export(load(ModelSettings(context_length=248)), tmp_path / "checkpoint")
-    folder = to_onnx(stretched, tmp_path / "onnx")
-    agree(folder, load(stretched))
-    assert json.loads((folder / "compo_onnx.json").read_text())["text"]["context_length"] == 248
-
-
-@pytest.mark.slow
 def test_notes_say_how_to_feed_the_files(exported: Path, tiny_clip: Path) -> None:
     loaded = load(tiny_clip)
     notes = json.loads((exported / "compo_onnx.json").read_text())
@@ -73,24 +65,9 @@ def test_notes_say_how_to_feed_the_files(exported: Path, tiny_clip: Path) -> Non
     assert notes["sha256"]["text.onnx"] == file_hash(exported / "text.onnx")
 
 
-@pytest.fixture
-def with_tokenizer(tiny_clip: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Writer of the tiny model's folder with another use of CLIP's tokenizer."""
-
-    def write(**kwargs: object) -> Path:
-        folder = shutil.copytree(tiny_clip, tmp_path / "checkpoint")
-        path = folder / "open_clip_config.json"
-        config = json.loads(path.read_text())
-        config["model_cfg"]["text_cfg"]["tokenizer_kwargs"] = kwargs
-        path.write_text(json.dumps(config))
-        return folder
-
-    return write
-
-
 @pytest.mark.parametrize(("clean", "held"), [("lower", True), ("canonicalize", False)])
 def test_a_tokenizer_that_a_file_cannot_hold_is_named(
-    with_tokenizer: Callable[..., Path],
+    tiny_clip: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -98,7 +75,9 @@ def test_a_tokenizer_that_a_file_cannot_hold_is_named(
     held: bool,
 ) -> None:
     monkeypatch.setattr(onnx_export, "_write_tower", lambda *_: None)
-    folder = to_onnx(with_tokenizer(clean=clean), tmp_path / "onnx")
+    checkpoint = Path(shutil.copytree(tiny_clip, tmp_path / "checkpoint"))
+    edit(checkpoint, "model_cfg.text_cfg", "tokenizer_kwargs", {"clean": clean})
+    folder = to_onnx(checkpoint, tmp_path / "onnx")
     named = json.loads((folder / "compo_onnx.json").read_text())["text"]["tokenizer"]
     assert (folder / "tokenizer.json").is_file() == held
     assert named.startswith("tokenizer.json" if held else "open_clip.get_tokenizer('local-dir:")
@@ -137,7 +116,12 @@ def test_missing_packages_are_told_with_the_command(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["base", "siglip"])
-def test_other_architectures(tiny_siglip: Path, tmp_path: Path, kind: str) -> None:
-    checkpoint = BASE if kind == "base" else tiny_siglip
-    agree(to_onnx(checkpoint, tmp_path / "onnx"), load(checkpoint))
+@pytest.mark.parametrize("kind", ["base", "siglip", "stretched"])
+def test_other_models(tiny_siglip: Path, tmp_path: Path, kind: str) -> None:
+    checkpoint = tiny_siglip if kind == "siglip" else BASE
+    if kind == "stretched":
+        checkpoint = export(load(ModelSettings(context_length=248)), tmp_path / "checkpoint")
+    loaded, folder = load(checkpoint), to_onnx(checkpoint, tmp_path / "onnx")
+    agree(folder, loaded)
+    notes = json.loads((folder / "compo_onnx.json").read_text())
+    assert notes["text"]["context_length"] == loaded.context_length

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
+from tests.models.conftest import TEXT, VIT
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import encode_texts
@@ -21,8 +22,6 @@ from compo_pipeline.models.weights import stretch
 
 LONG = ModelSettings(context_length=248)
 WORDS = st.text("abcdefgh !?.'", max_size=12)
-VIT = {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8}
-TEXT = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
 TALE = "a red ball left of a blue box " * 20
 
 
