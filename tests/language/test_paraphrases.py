@@ -53,23 +53,58 @@ def test_order(made: Made, text: str, other: str | None) -> None:
     assert made(text).get("order", {None}) == {other}
 
 
+ORDERS_THAT_MATTER = (
+    "A man with a dog and a woman.",  # the woman is with the man, or with the dog
+    "A dog and a cat on a mat.",  # is the dog on the mat?
+    "A man and his dog.",
+    "A red apple and pears.",
+    "Red apples and pears.",
+    "A table with cakes and other food.",
+    "A very big and red apple.",
+    "A dog and a cat that sleeps.",
+    "A box and a dog sits on a mat.",
+    "A dog and a dog.",
+)
+VOICES_OF_ANOTHER_MEANING = (
+    "A man is holding a cup on a table.",  # the man is not on the table
+    "A man riding a horse and a dog.",
+    "A man riding his horse.",
+    "A man has a horse.",
+    "A man standing near a horse.",
+    "Near a fence a man is riding a horse.",
+    "A man is riding.",
+)
+RELATIONS_THAT_STAY = (
+    "A star is above two boxes.",  # "two boxes is"
+    "A lamp above a bed in a room.",
+    "A man sitting under a tree.",
+    "There is a car behind the tree.",  # "there is the tree"
+    "A lamp on a bed.",
+    "A lamp next to a bed, a chair and a desk.",
+)
+NO_PLACE_FOR_THERE = (
+    "A man has a meal.",
+    "The man having a meal.",
+    "A close up of a man.",
+    "A truck pulled into a lot.",  # who pulled?
+    "There is the man.",
+    "A man having a meal is happy.",
+)
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("category", "texts"),
     [
-        "A man with a dog and a woman.",  # the woman is with the man, or with the dog
-        "A dog and a cat on a mat.",  # is the dog on the mat?
-        "A man and his dog.",
-        "A red apple and pears.",
-        "Red apples and pears.",
-        "A table with cakes and other food.",
-        "A very big and red apple.",
-        "A dog and a cat that sleeps.",
-        "A box and a dog sits on a mat.",
-        "A dog and a dog.",
+        ("order", ORDERS_THAT_MATTER),
+        ("voice", VOICES_OF_ANOTHER_MEANING),
+        ("relation", RELATIONS_THAT_STAY),
+        ("there", NO_PLACE_FOR_THERE),
     ],
 )
-def test_order_that_could_matter(made: Made, text: str) -> None:
-    assert "order" not in made(text)
+def test_what_would_mean_another_thing_stays(
+    made: Made, category: str, texts: tuple[str, ...]
+) -> None:
+    assert [text for text in texts if category in made(text)] == []
 
 
 VOICES = [
@@ -87,22 +122,6 @@ VOICES = [
 )
 def test_voice(made: Made, text: str, other: str) -> None:
     assert made(text)["voice"] == {other}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "A man is holding a cup on a table.",  # the man is not on the table
-        "A man riding a horse and a dog.",
-        "A man riding his horse.",
-        "A man has a horse.",
-        "A man standing near a horse.",
-        "Near a fence a man is riding a horse.",
-        "A man is riding.",
-    ],
-)
-def test_voices_that_would_mean_another_thing(made: Made, text: str) -> None:
-    assert "voice" not in made(text)
 
 
 RELATIONS = [
@@ -128,21 +147,6 @@ RELATIONS = [
 )
 def test_relation(made: Made, text: str, other: str) -> None:
     assert made(text)["relation"] == {other}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "A star is above two boxes.",  # "two boxes is"
-        "A lamp above a bed in a room.",
-        "A man sitting under a tree.",
-        "There is a car behind the tree.",  # "there is the tree"
-        "A lamp on a bed.",
-        "A lamp next to a bed, a chair and a desk.",
-    ],
-)
-def test_relations_that_stay(made: Made, text: str) -> None:
-    assert "relation" not in made(text)
 
 
 @pytest.mark.parametrize(
@@ -176,21 +180,6 @@ def test_there(made: Made, text: str, other: str) -> None:
     assert made(text) == {"there": {other}}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "A man has a meal.",
-        "The man having a meal.",
-        "A close up of a man.",
-        "A truck pulled into a lot.",  # who pulled?
-        "There is the man.",
-        "A man having a meal is happy.",
-    ],
-)
-def test_there_that_would_break(made: Made, text: str) -> None:
-    assert "there" not in made(text)
-
-
 def test_there_is_the_last_resort(made: Made) -> None:
     assert set(made("A man near a couch.")) == {"relation", "synonym"}
 
@@ -206,13 +195,6 @@ def test_words(tagged: Tagged) -> None:
     assert every(parsed) == {voice}
     (order,) = every(tagged(f"{MAN} and/CCONJ/CC {HORSE}"))
     assert (order.text, order.words) == ("a horse and a man", ("a man", "a horse"))
-
-
-def test_rules_that_apply_are_drawn_alike(tagged: Tagged) -> None:
-    parsed = tagged(f"{MAN} near/ADP/IN [ a/DET/DT couch/NOUN/NN ]")
-    drawn = [paraphrase(parsed, random.Random(seed)).category for seed in range(600)]
-    # One way to reverse it, two other words for the couch and one for the preposition.
-    assert 110 < drawn.count("relation") < 190
 
 
 @pytest.mark.parametrize("text", ["", "xyzzy", "A man has a horse."])

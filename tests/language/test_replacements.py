@@ -202,12 +202,6 @@ def test_words_inside_longer_runs_of_characters_stay(tagged: Tagged) -> None:
     assert "dog" not in words(made) and made
 
 
-@pytest.mark.parametrize("category", ["entity", "attribute", "relation"])
-def test_one_category_alone(tagged: Tagged, category: str) -> None:
-    parsed = tagged(f"{DOG} under/ADP/IN {TABLE}")
-    assert {one.category for one in every(parsed, replacer(categories=[category]))} == {category}
-
-
 def test_relations_change_what_they_say() -> None:
     lexicon = load_lexicon()
     anywhere = frozenset({"animate", "thing", "place", "room", "slope", "worn", "air", "bare"})
