@@ -53,6 +53,16 @@ RELATIONS = by_word(
 )
 
 
+# A small red ball left of a large blue star with stripes.
+PAIR = Scene(
+    *("hand-placed", 192, 144, "beige"),
+    (
+        Thing("ball", "red", "small", "solid", 42, 38, 36),
+        Thing("star", "blue", "large", "striped", 140, 96, 70),
+    ),
+)
+
+
 def any_of(words: Iterable[str]) -> str:
     return "|".join(sorted(words, key=len, reverse=True))
 

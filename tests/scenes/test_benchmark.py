@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from tests.scenes.conftest import PAIR
 
 from compo_pipeline.core.seeding import rng
 from compo_scenes.benchmark import SUGAR_CREPE, SceneItem, items, make_item
@@ -32,18 +33,6 @@ def test_captions_are_true_and_negatives_false(
         assert item.caption2.lower() not in (item.caption.lower(), item.negative.lower())
     assert len({item.scene.scene_id for item in made}) == len(made)
     assert drawn(subtask) == made
-
-
-PAIR = Scene(
-    "hand-placed",
-    192,
-    144,
-    "beige",
-    (
-        Thing("ball", "red", "small", "solid", 30, 72, 36),
-        Thing("star", "blue", "large", "striped", 140, 72, 70),
-    ),
-)
 
 
 def words(text: str) -> list[str]:
@@ -100,9 +89,8 @@ def test_scenes_without_a_question(subtask: str) -> None:
     alone = Scene("alone", 192, 144, "beige", (ball,))
     assert make_item(subtask, alone, WORLD, rng(0)) is None
     alike = Thing("star", "red", "large", "striped", 140, 72, 70)
-    assert (
-        make_item(subtask, Scene("alike", 192, 144, "beige", (ball, alike)), WORLD, rng(0)) is None
-    )
+    same = Scene("alike", 192, 144, "beige", (ball, alike))
+    assert make_item(subtask, same, WORLD, rng(0)) is None
     slanted = Thing("star", "blue", "large", "striped", 120, 130, 40)
     unclear = Scene("unclear", 192, 144, "beige", (ball, slanted))
     about_relation = subtask in ("replace_rel", "swap_obj")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from tests.scenes.conftest import PAIR
 
 from compo_pipeline.core.seeding import rng
 from compo_scenes.captions import (
@@ -19,17 +20,6 @@ from compo_scenes.world import Scene, Thing, World
 WORLD = World()
 SCENES = list(itertools.islice(WORLD.scenes(0, "train"), 1200))
 TOLD = [sentences(scene, rng(0, "caption", scene.scene_id)) for scene in SCENES]
-
-RED_LEFT_OF_BLUE = Scene(
-    "hand-placed",
-    192,
-    144,
-    "beige",
-    (
-        Thing("ball", "red", "small", "solid", 30, 72, 36),
-        Thing("star", "blue", "large", "striped", 140, 72, 70),
-    ),
-)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +45,7 @@ RED_LEFT_OF_BLUE = Scene(
 def test_the_reader_of_these_tests_can_tell(
     is_true: Callable[[str, Scene], bool], sentence: str, holds: bool
 ) -> None:
-    assert is_true(sentence, RED_LEFT_OF_BLUE) is holds
+    assert is_true(sentence, PAIR) is holds
 
 
 def test_every_claim_of_every_sentence_is_true(is_true: Callable[[str, Scene], bool]) -> None:
@@ -109,7 +99,7 @@ def test_alt_texts_speak_of_what_is_there(form: int) -> None:
     absent = re.compile("moon|crescent|tree|key|green|yellow|pink|brown|black|white|dotted")
     there = re.compile("ball|disc|star|background|wall")
     for n in range(60):
-        text = alt_text(RED_LEFT_OF_BLUE, rng(n), mix)
+        text = alt_text(PAIR, rng(n), mix)
         assert not absent.search(text), text
         assert there.search(text.lower()) or form == 1, text
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scenes.conftest import PAIR
 
 from compo_pipeline.core.seeding import rng
 from compo_scenes.captions import sentences
@@ -20,7 +21,7 @@ from compo_scenes.counterfactuals import (
 )
 from compo_scenes.edits import EDITS, EditKind
 from compo_scenes.render import render
-from compo_scenes.world import CONTAINERS, NESTED, Scene, Thing, World, relation
+from compo_scenes.world import CONTAINERS, NESTED, Scene, World, relation
 
 IsTrue = Callable[[str, Scene], bool]
 Told = tuple[Scene, str, SceneEdit]
@@ -167,19 +168,26 @@ def test_every_edit_occurs_and_nested_scenes_are_turned_inside_out(
     assert all(scene.things[0].kind in CONTAINERS for scene in turned)
 
 
-def test_scenes_stay_drawable(negatives: list[Told], positives: list[Told]) -> None:
-    for _, _, edited in (*negatives, *positives):
-        scene = edited.scene
-        assert len({thing.kind for thing in scene.things}) == len(scene.things)
-        for thing in scene.things:
+def test_things_stand_as_in_drawn_scenes(negatives: list[Told], positives: list[Told]) -> None:
+    """Within the image, apart from one another, none large among three, and what lies inside at
+    its height.
+    """
+    for _, _, edited in [*negatives, *positives]:
+        things, scene = edited.scene.things, edited.scene
+        assert len({thing.kind for thing in things}) == len(things)
+        assert len(things) < 3 or all(thing.size != "large" for thing in things)
+        for thing in things:
             assert thing.size_px / 2 <= thing.x <= scene.width - thing.size_px / 2
             assert thing.size_px / 2 <= thing.y <= scene.height - thing.size_px / 2
-        for a, b in itertools.combinations(scene.things, 2):
-            if a.overlaps(b, gap=0):
-                assert relation(a, b) in NESTED
-                outer = a if relation(a, b) == "around" else b
-                assert outer.kind in CONTAINERS and outer.pattern == "solid"
-                assert a.colour != b.colour
+        for a, b in itertools.combinations(things, 2):
+            if relation(a, b) not in NESTED:
+                assert not a.overlaps(b, 3)
+                continue
+            outer, inner = (a, b) if a.size_px > b.size_px else (b, a)
+            assert outer.kind in CONTAINERS and outer.pattern == "solid"
+            assert outer.colour != inner.colour
+            drop = {"cloud": 0.16, "heart": -0.05}.get(outer.kind, 0.0)
+            assert abs(inner.y - outer.y - drop * outer.size_px) <= 1
 
 
 def test_a_positives_scene_shows_the_same_in_other_places(positives: list[Told]) -> None:
@@ -216,20 +224,6 @@ def test_no_border_tells_a_counterfactual_from_a_real_scene(
         # Three deviations of so many scenes beside the real share.
         slack = 3 * (real * (1 - real) / len(scenes)) ** 0.5
         assert crowded(scenes) < real + slack, kind
-
-
-def test_things_stand_as_in_drawn_scenes(negatives: list[Told], positives: list[Told]) -> None:
-    """Apart from one another, none large among three, and what lies inside at its height."""
-    for _, _, edited in [*negatives, *positives]:
-        things = edited.scene.things
-        assert len(things) < 3 or all(thing.size != "large" for thing in things)
-        for a, b in itertools.combinations(things, 2):
-            if relation(a, b) in NESTED:
-                outer, inner = (a, b) if a.size_px > b.size_px else (b, a)
-                drop = {"cloud": 0.16, "heart": -0.05}.get(outer.kind, 0.0)
-                assert abs(inner.y - outer.y - drop * outer.size_px) <= 1
-            else:
-                assert not a.overlaps(b, 3)
 
 
 def test_positives_are_told_in_other_words_not_by_a_turned_list_alone(
@@ -274,18 +268,6 @@ def test_only_the_worlds_kinds_and_colours_come_in() -> None:
             edited = edit(scene, text, "negative", rng(number), world)
             for thing in edited.scene.things if edited else ():
                 assert thing.kind in world.things and thing.colour in world.colours
-
-
-PAIR = Scene(
-    "pair",
-    192,
-    144,
-    "beige",
-    (
-        Thing("ball", "red", "small", "solid", 42, 38, 36),
-        Thing("star", "blue", "large", "striped", 140, 96, 70),
-    ),
-)
 
 
 @pytest.mark.parametrize(

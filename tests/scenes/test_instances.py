@@ -15,6 +15,7 @@ from compo_scenes.render import render
 from compo_scenes.world import Scene, Thing, World
 
 BALL = Thing("ball", "red", "large", "solid", 40, 40, 60)
+STRIPED = replace(BALL, pattern="striped")
 BOX = Thing("box", "blue", "small", "solid", 60, 40, 30)
 SCENE = Scene("s", 100, 80, "white", (BALL, BOX))
 
@@ -82,22 +83,20 @@ def test_a_mask_that_begins_in_the_first_pixel_begins_with_no_run_outside() -> N
 
 
 @pytest.mark.parametrize(
-    ("other", "phrase"),
+    ("thing", "other", "phrase"),
     [
-        (replace(BOX, kind="ball"), "a red ball"),
-        (replace(BALL, kind="box"), "a red ball"),
-        (replace(BALL, pattern="dotted"), None),
-        (replace(BALL, size="small"), "a large red ball"),
-        (BALL, None),
+        (BALL, replace(BOX, kind="ball"), "a red ball"),
+        (BALL, replace(BALL, kind="box"), "a red ball"),
+        (BALL, replace(BALL, pattern="dotted"), None),
+        (BALL, replace(BALL, size="small"), "a large red ball"),
+        (BALL, BALL, None),
+        (STRIPED, STRIPED, "a striped red ball"),  # what the words can add
     ],
 )
-def test_a_phrase_is_true_of_one_thing_alone(other: Thing, phrase: str | None) -> None:
-    assert unambiguous(BALL, replace(SCENE, things=(BALL, other))) == phrase
-
-
-def test_what_the_words_can_add_is_added() -> None:
-    striped = replace(BALL, pattern="striped")
-    assert unambiguous(striped, replace(SCENE, things=(BALL, striped))) == "a striped red ball"
+def test_a_phrase_is_true_of_one_thing_alone(
+    thing: Thing, other: Thing, phrase: str | None
+) -> None:
+    assert unambiguous(thing, replace(SCENE, things=(thing, other))) == phrase
 
 
 def test_hidden_and_nameless_things_are_left_out_and_counted(

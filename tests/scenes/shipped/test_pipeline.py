@@ -1,24 +1,17 @@
 """The whole pipeline in small: a model that open_clip loads, and where it is computed."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import open_clip
 import pytest
 import torch
-from open_clip.model import CLIP
 from safetensors.torch import load_file
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compo_pipeline.core.compute import Compute, moved
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.catalog import FolderDataset
-from compo_pipeline.models.loading import LoadedModel, load
-from compo_scenes.base_model import image_tower as tower
-from compo_scenes.base_model.image_tower import MODEL, build
-from compo_scenes.base_model.supervision import ImageBatches
-from compo_scenes.base_model.text_tower import embed_scenes
+from compo_pipeline.models.loading import load
+from compo_scenes.base_model.image_tower import build
 from compo_scenes.dataset import SceneSettings, WorldSettings
 from compo_scenes.pipelines.shipped import nodes
 from compo_scenes.pipelines.shipped.nodes import train_base_model, train_image_tower
@@ -82,22 +75,3 @@ def test_a_device_that_is_not_there_is_refused(world: World) -> None:
     scenes = SceneSettings(world=WorldSettings(tuple(world.things), tuple(world.colours)))
     with pytest.raises(SettingsError, match=r"pretraining\.device: 'cuda:99' cannot be used"):
         train_image_tower(PretrainingSettings(device="cuda:99"), scenes)
-
-
-@pytest.mark.filterwarnings("ignore:CUDA is not available")
-def test_batches_follow_the_model_to_its_device(
-    fresh: LoadedModel, world: World, wide: Scene
-) -> None:
-    """On a GPU that is only pretended: values are lost, and mixing devices is an error."""
-    batches = ImageBatches(world, seed=0, batches=1, batch_size=4, size=64, grid=8, composites=0.5)
-    pixels, truth = batches[0]
-    gpu = torch.device("cuda", 0)
-    with FakeTensorMode() as pretended:
-        with gpu:
-            model, readouts = CLIP(**MODEL), tower.Readouts(world, 128, 192)
-        there = replace(fresh, model=model, preprocess=lambda _: torch.zeros(3, 64, 64))
-        told = moved(type(truth)(*map(pretended.from_tensor, truth)), gpu)
-        compute = Compute(gpu, "bf16")
-        shown = pretended.from_tensor(pixels)
-        assert tower._forward(there, readouts, shown, told, compute).device == gpu
-        assert embed_scenes(there, [wide], compute, "embedding").device == gpu

@@ -1,8 +1,6 @@
 """The text tower's batches, the stop at a lost gradient, and linear probes."""
 
 import itertools
-import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,9 +8,7 @@ import torch.nn.functional as F
 
 from compo_pipeline.core.compute import Compute
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.training.checkpoint import TrainingError
 from compo_scenes.base_model import text_tower as base
-from compo_scenes.base_model.image_tower import Readouts
 from compo_scenes.base_model.supervision import boxes, truth
 from compo_scenes.base_model.text_tower import BaseRecipe, pairs_of_scenes, probe
 from compo_scenes.world import Scene, World
@@ -66,23 +62,3 @@ def test_probes_find_what_is_there_and_nothing_in_noise(world: World) -> None:
     guessed = probe(noise(shown), shown, noise(unseen), unseen, world, steps=150)
     assert min(found.values()) > 0.9, found
     assert max(guessed.values()) < 0.45, guessed
-
-
-def test_a_loss_that_is_not_finite_stops(
-    fresh: LoadedModel,
-    copy: Callable[[], LoadedModel],
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    losses, calls, spoilt = base.binding_losses, itertools.count(), copy()
-
-    def lost(*args: object) -> object:
-        what, where = losses(*args)  # type: ignore[arg-type]
-        return what * (math.inf if next(calls) == 0 else 1), where
-
-    monkeypatch.setattr(base, "binding_losses", lost)
-    settings = BaseRecipe(scenes=4, steps=2, batch_size=4)
-    with pytest.raises(TrainingError, match=r"step 0: loss"):
-        base.train_base(spoilt, Readouts(world, 128, 192), world, settings, COMPUTE, seed=0)
-    for name, parameter in spoilt.model.named_parameters():
-        assert parameter.equal(fresh.model.get_parameter(name)), name
