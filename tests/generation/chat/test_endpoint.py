@@ -182,10 +182,17 @@ def test_a_server_that_asks_for_too_long_is_not_waited_for(chat: Any, ask: Any) 
 
 
 @pytest.mark.parametrize(
-    ("status", "mends"), [(404, "url or model"), (501, "url"), (402, "key_variable .now null")]
+    ("status", "mends"),
+    [
+        (401, "key_variable .now FAKE_KEY"),
+        (402, "key_variable .now FAKE_KEY"),
+        (404, "url or model"),
+        (501, "url"),
+    ],
 )
 def test_what_no_request_would_change(chat: Any, ask: Any, status: int, mends: str) -> None:
-    chat.script = lambda turn, number, body: turn.reply(status, "no")
-    with pytest.raises(SettingsError, match=rf"refuses every request .{status}: no.*k\.{mends}"):
-        ask("one", "two", retries=2)
-    assert len(chat.seen) == 1
+    chat.script = lambda turn, number, body: turn.reply(status, f"no {SECRET}")
+    refused = rf"refuses every request .{status}: no \*\*\*.*k\.{mends}"
+    with pytest.raises(SettingsError, match=refused) as caught:
+        ask("one", "two", retries=2, key_variable="FAKE_KEY")
+    assert len(chat.seen) == 1 and SECRET not in str(caught.value)

@@ -41,28 +41,28 @@ def grams(text: str) -> Counter[str]:
     )
 
 
+def differences(couple: Couple) -> Counter[str]:
+    """How much more often each n-gram stands in a couple's captions than in its foils."""
+    found = Counter[str]()
+    for one in couple:
+        found.update(grams(one.texts[0]))
+        found.subtract(grams(one.texts[1]))
+    return found
+
+
 def sums(couples: list[Couple], scales: dict[str, int]) -> tuple[float, float]:
     """The two sums that the third rule compares, an n-gram weighed by 1 / its frequency."""
-    total, squares = Counter[str](), 0.0
-    for couple in couples:
-        own = Counter[str]()
-        for one in couple:
-            own.update(grams(one.texts[0]))
-            own.subtract(grams(one.texts[1]))
-        total.update(own)
-        squares += sum(own[gram] ** 2 / scale for gram, scale in scales.items())
+    own = [differences(couple) for couple in couples]
+    total = {gram: sum(each[gram] for each in own) for gram in scales}
+    squares = sum(each[gram] ** 2 / scale for each in own for gram, scale in scales.items())
     return sum(total[gram] ** 2 / scale for gram, scale in scales.items()), squares
 
 
 def frequencies(couples: list[Couple]) -> dict[str, int]:
     """In how many couples an n-gram is not as frequent in captions as in foils: two or more."""
-    found = Counter[str]()
-    for couple in couples:
-        own = Counter[str]()
-        for one in couple:
-            own.update(grams(one.texts[0]))
-            own.subtract(grams(one.texts[1]))
-        found.update(gram for gram, count in own.items() if count)
+    found = Counter(
+        gram for couple in couples for gram, count in differences(couple).items() if count
+    )
     return {gram: count for gram, count in found.items() if count > 1}
 
 

@@ -70,24 +70,6 @@ def test_openings_are_removed_as_ingest_does(vocabulary: Vocabulary, text: str) 
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [
-        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n<|im_start|>user",
-        "{}\n\nUSER: What else?\nASSISTANT: Nothing.",
-        "The user wants a caption.</think>\n\n{}",
-        'Here is the JSON:\n```json\n{{"image": {{"caption": "{}"}}}}\n```',
-        "Sure! Here’s the description you asked for: **{}**\n\n---\n\nWould you like more details?",
-        "<answer>{}</answer>",
-        "- {}",
-    ],
-)
-def test_wrappings_within_each_other(answer: str, vocabulary: Vocabulary) -> None:
-    caption = "A dog sleeps on a red sofa."
-    found = check(Answer(answer.format(caption), False), LIMITS, vocabulary)
-    assert (found.text, found.rule) == (caption, "")
-
-
-@pytest.mark.parametrize(
     ("answer", "broken"),
     [
         (Answer("", False), "empty"),

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compo_pipeline.core.records import Parse
-from compo_pipeline.generation.counterfactuals.contract import EditRequest
+from compo_pipeline.generation.counterfactuals.contract import EditRequest, Role
 from compo_pipeline.generation.counterfactuals.editors.checks import clean_answer, reason_to_reject
+from compo_pipeline.generation.counterfactuals.editors.llm import edit_messages
 
 Bare = Callable[..., EditRequest]
 CAPTION, ANSWER = "A dog on a mat.", "A cat on a mat."
@@ -100,3 +101,11 @@ def test_any_answer(answer: str, caption: str) -> None:
     if not reason_to_reject(request, text):
         assert text and "\n" not in text and text.casefold() != caption.casefold()
     assert reason_to_reject(request, caption)
+
+
+@pytest.mark.parametrize("role", ["negative", "positive"])
+def test_examples_of_the_prompts_pass(bare_request: Bare, role: Role) -> None:
+    turns = [turn["content"] for turn in edit_messages("", role)[1:-1]]
+    for caption, text in zip(turns[::2], turns[1::2], strict=True):
+        assert clean_answer(text, caption) == text
+        assert reason_to_reject(bare_request(caption, role), text) == "", text

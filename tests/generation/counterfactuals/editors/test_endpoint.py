@@ -105,9 +105,6 @@ def test_a_second_run_asks_nothing(chat: Any, editor: Any, captions: list[EditRe
     ("lie", "reason"),
     [
         ("A dog on 0 mats.", "unchanged"),
-        ("A cat on 0 mats. It sleeps.", "more than one sentence"),
-        ("A cat on 0 mats " + "and a mat " * 9, "words where the caption has 5"),
-        ("I'm sorry, I cannot do that.", "talks about the task"),
         (None, "empty"),
     ],
 )
@@ -150,19 +147,6 @@ def test_an_answer_that_the_model_refuses(
     (failed,) = editor().edit(captions[:1])
     assert isinstance(failed, str) and reason in failed
     assert failed.startswith("asked 3 times; ")
-
-
-def test_a_wrong_key_stops_at_once(
-    chat: Any, editor: Any, captions: list[EditRequest], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_KEY", SECRET)
-    chat.script = lambda turn, number, body: turn.reply(401, f"wrong key {SECRET}")
-    with pytest.raises(SettingsError, match=rf"{KEY}\.key_variable \(now FAKE_KEY\)") as caught:
-        list(editor(key_variable="FAKE_KEY").edit(captions))
-    assert "401: wrong key ***" in str(caught.value) and SECRET not in str(caught.value)
-    # The window was not sent to its end.
-    assert len(chat.seen) < len(captions)
-    assert chat.seen[0][1]["Authorization"] == f"Bearer {SECRET}"
 
 
 def test_the_key_is_written_nowhere(
@@ -208,17 +192,3 @@ def test_a_server_that_goes_down(
     chat.script = good
     assert len(texts(list(editor().edit(captions)))) == 12
     assert len(chat.seen) == asked + 7
-
-
-def test_settings_fingerprint(editor: Any) -> None:
-    own = editor().settings_fingerprint
-    assert own == editor(connections=3, timeout=9.0, url="http://elsewhere/v1").settings_fingerprint
-    others = [
-        editor(**changed).settings_fingerprint
-        for changed in (
-            {"model": "b"},
-            {"temperature": 0.1},
-            {"more": {"top_p": 0.5}},
-        )
-    ]
-    assert len({own, *others}) == 4

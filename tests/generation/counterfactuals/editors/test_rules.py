@@ -84,20 +84,6 @@ def test_equal_seeds_equal_texts(parsed: Parsed) -> None:
     assert write(RulesSettings(), asked, seed=1) != made
 
 
-def test_settings_fingerprint() -> None:
-    def hashed(settings: RulesSettings, seed: int = 0) -> str:
-        return RuleEditor(settings, "editor", Opening(seed)).settings_fingerprint
-
-    own = hashed(RulesSettings())
-    assert own == hashed(RulesSettings()) and len(own) == 16
-    others = [
-        hashed(RulesSettings(), 1),
-        hashed(RulesSettings(careful=False)),
-        hashed(RulesSettings(negatives=("replace",))),
-    ]
-    assert len({own, *others}) == 4
-
-
 def test_real_captions(shared: Path, parsed: Parsed) -> None:
     annotations = shared / "coco_mini" / "annotations" / "captions_val2017.json"
     rows = json.loads(annotations.read_text())["annotations"][:40]

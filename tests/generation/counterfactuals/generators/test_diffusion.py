@@ -179,10 +179,6 @@ def test_style_moves_the_image_towards_the_real_one(
         chosen = settings(folder, adain=DiffusionAdainSettings(weight=weight, space=space))
         styled = pixels(DiffusionGenerator(chosen), requests)
         assert (min(apart(plain, styled)) > 1) == moved
-    if space == "pixels":
-        for image, request in zip(styled, requests, strict=True):
-            real = np.asarray(Image.open(request.image))
-            assert np.abs(image.mean((0, 1)) - real.mean((0, 1))).max() < 3
 
 
 def test_a_real_image_that_cannot_be_read_gives_none(
