@@ -9,14 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from tests.benchmarks.conftest import load
 
-from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.benchmarks.loading import from_files
-from compo_pipeline.benchmarks.settings import (
-    BenchmarkSet,
-    BenchmarksSettings,
-    RetrievalSettings,
-)
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.images import decoding
 from compo_pipeline.evaluation.embed import Embedded
@@ -24,11 +18,6 @@ from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score_model
 
 KINDS = ("entity", "relation", "relation", "relation")
-
-
-def load(root: Path) -> list[Subtask]:
-    sets = {"half_truths": BenchmarkSet(str(root))}
-    return from_files(BenchmarksSettings(sets=sets, retrieval=RetrievalSettings(None)))
 
 
 def record(number: int, kind: str) -> dict[str, str]:
@@ -42,7 +31,7 @@ def test_a_half_truth_lowers_and_a_full_truth_raises_the_score(
 ) -> None:
     lines = [json.dumps(record(number, kind)) for number, kind in enumerate(KINDS)]
     (tmp_path / "coco_qwen.jsonl").write_text("\n".join(lines))
-    subtasks = load(tmp_path)
+    subtasks = load("half_truths", tmp_path)
     names = {task.name: len(task.items) for task in subtasks}
     assert names == {"coco_qwen_entity": 1, "coco_qwen_relation": 3}
     # Angles to the image of the caption, the full truth and the half truth, item by item: in order,
@@ -83,7 +72,7 @@ def test_the_parquet_files_of_the_authors_hold_the_images(tmp_path: Path) -> Non
         image = {"bytes": buffer.getvalue(), "path": f"{number}.png"}
         rows.append(record(number, kind) | {"image": image})
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "cc3m_qwen.parquet")
-    entity, relation = load(tmp_path)
+    entity, relation = load("half_truths", tmp_path)
     assert relation.items[0].positives == ("a dog runs 1", "a dog 1")
     assert relation.items[0].negatives == ("a dog sits 1",)
     widths = [decoding.load(*relation.image_locations(item)[0]).width for item in relation.items]
@@ -106,11 +95,11 @@ def test_the_parquet_files_of_the_authors_hold_the_images(tmp_path: Path) -> Non
 def test_other_files_are_refused(tmp_path: Path, file: str, content: str, problem: str) -> None:
     (tmp_path / file).write_text(content)
     with pytest.raises(SettingsError, match=problem):
-        load(tmp_path)
+        load("half_truths", tmp_path)
 
 
 def test_two_files_of_one_subtask_are_refused(tmp_path: Path) -> None:
     (tmp_path / "coco_qwen.jsonl").write_text(json.dumps(record(0, "entity")))
     pq.write_table(pa.Table.from_pylist([record(1, "entity")]), tmp_path / "coco_qwen.parquet")
     with pytest.raises(SettingsError, match=r"coco_qwen\.parquet are both the subtask coco_qwen"):
-        load(tmp_path)
+        load("half_truths", tmp_path)

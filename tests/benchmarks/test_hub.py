@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from tests.benchmarks.conftest import load
 
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import (
     BenchmarkSet,
     BenchmarksSettings,
-    RetrievalSettings,
 )
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import SettingsError
@@ -173,11 +173,6 @@ def write_hub(
     return root
 
 
-def load(name: str, root: Path) -> list[Subtask]:
-    sets = {name: BenchmarkSet(str(root))}
-    return from_files(BenchmarksSettings(sets=sets, retrieval=RetrievalSettings(None)))
-
-
 def with_pixels(subtask: Subtask) -> Subtask:
     """A subtask whose images are named by their pixels."""
 
@@ -225,39 +220,6 @@ def test_items_and_scores_are_those_of_the_official_files(
     assert {row.group for row in rows[0]} == images_of_items
     # Names of images differ, not which rows are of one image.
     assert list(map(numbered, rows)) == [numbered(rows[0])] * 2
-
-
-def test_real_sugar_crepe_pp(shared: Path, tmp_path: Path) -> None:
-    folder = shared / "benchmarks" / "sugar_crepe_pp"
-    photos = shared / "coco_mini" / "val2017"
-    for file in folder.glob("*.json"):
-        rows = json.loads(file.read_text())
-        for row in rows:
-            photo = photos / row["filename"]
-            content = photo.read_bytes() if photo.is_file() else None
-            row["image"] = {"bytes": content, "path": row["filename"]}
-        target = tmp_path / file.stem / "train-00000-of-00001.parquet"
-        target.parent.mkdir()
-        pq.write_table(pa.Table.from_pylist(rows), target, row_group_size=100)
-    settings = BenchmarkSet(str(folder), str(photos))
-    sets = {"sugar_crepe_pp": settings}
-    official = from_files(BenchmarksSettings(sets=sets, retrieval=RetrievalSettings(None)))
-    hub = load("sugar_crepe_pp", tmp_path)
-    assert [(task.name, len(task.items)) for task in hub] == [
-        (task.name, len(task.items)) for task in official
-    ]
-    compared = 0
-    for ours, theirs in zip(hub, official, strict=True):
-        for one, other in zip(ours.items, theirs.items, strict=True):
-            assert replace(one, image=other.image) == other
-            if decoding.is_there(*theirs.image_locations(other)[0]):
-                there = decoding.load(*theirs.image_locations(other)[0]).tobytes()
-                assert decoding.load(*ours.image_locations(one)[0]).tobytes() == there
-                compared += 1
-            else:
-                with pytest.raises(decoding.ImageError, match="empty"):
-                    decoding.load(*ours.image_locations(one)[0])
-    assert compared > 0
 
 
 def test_parquet_with_names_of_images(tmp_path: Path) -> None:

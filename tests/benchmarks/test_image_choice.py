@@ -5,16 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from tests.benchmarks.conftest import load
 
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.benchmarks.settings import (
-    BenchmarkSet,
-    BenchmarksSettings,
-    RetrievalSettings,
-)
-from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import metric_values, reported_metrics
 from compo_pipeline.evaluation.scoring import score_model
@@ -22,13 +16,12 @@ from compo_pipeline.evaluation.scoring import score_model
 Build = Callable[..., Embedded]
 
 
-def load(root: Path, name: str, files: Mapping[str, str], ties: str = "strict") -> list[Subtask]:
+def written(root: Path, name: str, files: Mapping[str, str], **settings: str) -> list[Subtask]:
+    """Subtasks of files that are written before."""
     for file, content in files.items():
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         (root / file).write_text(content)
-    sets = {name: BenchmarkSet(str(root))}
-    assert ties in ("strict", "official")
-    return from_files(BenchmarksSettings(sets=sets, ties=ties, retrieval=RetrievalSettings(None)))
+    return load(name, root, **settings)
 
 
 def values(
@@ -53,7 +46,7 @@ def test_svo_probes_by_the_word_that_differs(tmp_path: Path, embedded: Build) ->
         "x,1,2,True,True,False",
         "x,1,2,False,False,False",
     ]
-    subtasks = load(tmp_path, "svo_probes", {"svo_probes.csv": "\n".join(rows)})
+    subtasks = written(tmp_path, "svo_probes", {"svo_probes.csv": "\n".join(rows)})
     assert [sum(task.dropped.values()) for task in subtasks] == [2, 0, 0]
     assert {task.name: len(task.items) for task in subtasks} == {"subj": 2, "verb": 1, "obj": 1}
     images = {"1.jpg": [1.0, 0.0], "2.jpg": [0.0, 1.0], "3.jpg": [1.0, 0.0]}
@@ -70,7 +63,7 @@ def test_imagecode_orders_frames_by_their_number(tmp_path: Path, embedded: Build
     for frame in frames:
         (tmp_path / "images" / "video-1" / f"img{frame}.jpg").touch()
     sets = {"video-1": {"1": " x", "9": "y", "4": "y"}, "open-images-2": {"0": "x"}}
-    video, static = load(tmp_path, "imagecode", {"valid_data.json": json.dumps(sets)})
+    video, static = written(tmp_path, "imagecode", {"valid_data.json": json.dumps(sets)})
     assert (video.name, static.name) == ("video", "static")
     first, last, _ = video.items
     assert (first.item, first.image, last.image) == (
@@ -116,23 +109,13 @@ def test_spec_both_ways(tmp_path: Path, embedded: Build) -> None:
                 [{"query": "x", "keys": ["b.jpg", "a.jpg"], "label": label}]
             ),
         }
-    subtasks = load(tmp_path, "spec", files)
+    subtasks = written(tmp_path, "spec", files)
     images = {f"{subset}/a.jpg": [1.0, 0.0] for subset in subsets}
     images |= {f"{subset}/b.jpg": [0.0, 1.0] for subset in subsets}
     found = values(subtasks, embedded, images, {"x": [1, 0], "y": [0, 1], "z": [0.5, 1]})
     assert found["spec/accuracy/image2text"] == pytest.approx(500 / 6)
     assert found["spec/t2i/text2image"] == pytest.approx(500 / 6)
     assert found["spec/accuracy/image2text_count"] == 0
-
-
-def test_spec_files_outside_the_root_need_permission(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    content = json.dumps([{"query": "a.jpg", "keys": ["x", "y"], "label": 0}])
-    (tmp_path / "image2text.json").write_text(content)
-    (root / "count").mkdir(parents=True)
-    (root / "count" / "image2text.json").symlink_to(tmp_path / "image2text.json")
-    with pytest.raises(SettingsError, match=r"benchmarks\.follow_symlinks"):
-        load(root, "spec", {"count/text2image.json": content})
 
 
 FIELDS = "image_path,caption_0,caption_1,caption_2,caption_3,correct_answer,correct_answer_template"
@@ -152,7 +135,7 @@ def test_negbench_multiple_choice(
     (tmp_path / "images" / "val2017").mkdir(parents=True)
     for image in "ab":
         (tmp_path / "images" / "val2017" / f"{image}.jpg").touch()
-    subtasks = load(tmp_path, "negbench", {f"{name}.csv": CHOICES}, ties)
+    subtasks = written(tmp_path, "negbench", {f"{name}.csv": CHOICES}, ties=ties)
     images = {"val2017/a.jpg": [1.0, 0.0], "val2017/b.jpg": [0.0, 1.0]}
     texts = {"x": [1, 0], "y": [0, 1], "y ": [0, 1], "z": [0.5, 1]}
     found = values(subtasks, embedded, images, texts)
@@ -170,7 +153,7 @@ def test_negbench_retrieval_and_two_choices(tmp_path: Path, embedded: Build) -> 
         ),
         "binary.csv": "image_path,caption_0,caption_1,correct_answer\na.jpg,y,x,1\na.jpg,x,y,0\n",
     }
-    retrieval, binary = load(tmp_path, "negbench", files, "official")
+    retrieval, binary = written(tmp_path, "negbench", files, ties="official")
     assert (binary.items[0].positives, binary.items[0].negatives) == (("x",), ("y",))
     assert not binary.ties_right  # the right answer is not always the first
     assert retrieval.items[0].positives == ("x", "no y's")

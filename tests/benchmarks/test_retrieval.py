@@ -172,14 +172,6 @@ def test_official_iiw_file(shared: Path) -> None:
     assert subtask.items[0].positives[-1].startswith("But the bloom high above")
 
 
-def test_official_coco_captions(shared: Path) -> None:
-    files = list(shared.glob("coco_mini/**/captions_val2017.json"))
-    if not files:
-        pytest.skip("no captions of COCO's val2017 in the development data")
-    (subtask,) = load("coco", files[0].parent)
-    assert all(item.image.startswith("val2017/") for item in subtask.items)
-
-
 def test_a_query_is_right_when_any_of_its_matches_ranks_first(
     tmp_path: Path, embedded: Callable[..., Embedded]
 ) -> None:
