@@ -59,18 +59,6 @@ def test_figures_and_differences_by_hand() -> None:
     assert row.difference.low <= 25 <= row.difference.high
 
 
-def test_averages_weigh_subtasks_not_items() -> None:
-    scores = [
-        part
-        for model in ("base", "clic")
-        for part in (
-            _scores(model, "add_obj", [True] * 9 + [False]),
-            _scores(model, "add_att", [True, False]),
-        )
-    ]
-    assert _rows(*scores)["add"].values["base"].value == pytest.approx((90 + 50) / 2)
-
-
 def test_pairing_narrows_the_interval() -> None:
     generator = np.random.default_rng(0)
     base = generator.random(500) < 0.6
@@ -96,33 +84,6 @@ def test_equal_models_are_level() -> None:
     for difference in row.differences:
         assert difference.value == 0 and difference.low == -difference.high < 0
         assert difference.p == difference.p_holm == 1
-
-
-def test_p_values_of_several_models_are_one_family() -> None:
-    """Holm (1979): with the ps in order, reject while each is below 5% / (ps that are left)."""
-    random_ = random.Random(0)
-    parts = [_scores("base", name, [False] * 12) for name in "abcd"]
-    tables = []
-    for model in ("first", "second"):
-        own = [
-            _scores("clic", name, [random_.random() < right for _ in range(12)])
-            for name, right in zip("abcd", (0.95, 0.9, 0.6, 0.5), strict=True)
-        ]
-        scores = [score for part in (*parts, *own) for score in part]
-        tables.append(compare([scores], {"base": "base", model: "clic"}, [(model, "base")], {}))
-    together = merge_comparisons(tables)
-    differences = [one for row in together for one in row.differences]
-    ordered = sorted(differences, key=lambda one: one.p)
-    rejected = []
-    for rank, one in enumerate(ordered):
-        if one.p * (len(ordered) - rank) >= 0.05:
-            break
-        rejected.append(one)
-    assert 0 < len(rejected) < len(ordered)
-    marked = [one for one in differences if one.significance == "above"]
-    assert {id(one) for one in marked} == {id(one) for one in rejected}
-    raw = [one for one in differences if one.low > 0]
-    assert len(raw) > len(marked)
 
 
 def test_comparisons_of_the_same_metrics_are_joined() -> None:
@@ -200,15 +161,6 @@ def test_models_scored_on_other_items_are_refused() -> None:
         _rows(base, ours)
 
 
-def test_subtasks_without_a_scored_item_give_no_figure() -> None:
-    scores = [
-        part
-        for model in ("base", "clic")
-        for part in (_scores(model, "add_obj", [True]), _scores(model, "add_att", [None]))
-    ]
-    assert set(_rows(*scores)) == {"add_obj"}
-
-
 def test_seeds_widen_the_interval_of_a_method_that_depends_on_them() -> None:
     base = _scores("base", "x", [True, False] * 100)
 
@@ -229,19 +181,6 @@ def test_seeds_widen_the_interval_of_a_method_that_depends_on_them() -> None:
     assert width(steady) == pytest.approx(width(alone), rel=0.15)
 
 
-def test_the_mean_per_class_has_an_interval_though_classes_are_rare() -> None:
-    # Eight classes of one image each.
-    rows = [
-        Score(model, "zero_shot", f"things/{k}", "per_class", "0", f"{k}.jpg", (), k < right, None)
-        for model, right in (("base", 2), ("clic", 6))
-        for k in range(8)
-    ]
-    found = {row.name: row for row in compare([rows], MODELS, PAIRS, {})}["things"]
-    assert (found.values["base"].value, found.estimate.value) == (25, 75)
-    assert 0 <= found.values["base"].low < 25 < found.values["base"].high <= 100
-    assert found.difference.least_detectable > 0
-
-
 def test_a_dozen_headline_figures_of_a_model_are_for_dvc() -> None:
     """One of each benchmark in turn, averages first; no other than those of all figures."""
     scores = [part for model in ("base", "clic") for part in _scores(model, "x", [True, False])]
@@ -258,13 +197,6 @@ def test_a_dozen_headline_figures_of_a_model_are_for_dvc() -> None:
         assert kept == {key: ["m", "0", "1", "2"] for key in ("first", "second", "third")}
     few = headline_figures(rows[:3])
     assert few["base"] == {"first": {"accuracy": {"0": 50, "1": 50}}}
-
-
-def test_the_same_seed_gives_the_same_intervals_in_any_order_of_rows() -> None:
-    base, ours = ([k % of == 0 for k in range(30)] for of in (3, 2))
-    scores = _scores("base", "x", base) + _scores("clic", "x", ours)
-    first, *others = (compare([rows], MODELS, PAIRS, {}) for rows in (scores, scores, scores[::-1]))
-    assert others == [first, first]
 
 
 def _slowly(

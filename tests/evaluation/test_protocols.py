@@ -13,10 +13,6 @@ def test_image_to_text_needs_every_positive_above_every_negative() -> None:
     assert protocols.choice(positives, negatives).tolist() == [True, False, True, False]
 
 
-def test_image_to_text_looks_at_the_strongest_negative() -> None:
-    assert not protocols.choice(np.array([[0.5]]), np.array([[0.1, 0.6, 0.2]]))[0]
-
-
 def test_ties_are_right_where_the_official_code_takes_the_first() -> None:
     tie = np.array([[0.4, 0.4], [0.4, 0.5]])
     assert protocols.verdicts("accuracy", tie, 1).tolist() == [False, False]
@@ -69,24 +65,6 @@ def test_chance_is_the_share_of_orders_that_are_right(
     drawn = np.random.default_rng(0).standard_normal((20_000, positives + negatives))
     share = protocols.choice(drawn[:, :positives], drawn[:, positives:]).mean()
     assert share == pytest.approx(level, abs=0.015)
-
-
-def test_ranking_by_hand() -> None:
-    # Candidates a, b belong to query 0, the others to none here.
-    similarities = np.array([[0.2, 0.6, 0.7, 0.5, 0.1]])
-    owner = np.array([0, 0, 1, 2, 3])
-    best, rivals = protocols.ranking(similarities, np.array([0]), owner, (1, 2, 3, 5))
-    assert best.tolist() == [0.6]
-    assert rivals.tolist() == [[0.7, 0.5, 0.1, -np.inf]]
-    # So it is wrong at 1 and right from 2 on.
-    assert (best[:, None] > rivals).tolist() == [[False, True, True, True]]
-
-
-def test_a_tie_with_the_kth_other_candidate_is_wrong() -> None:
-    best, rivals = protocols.ranking(
-        np.array([[0.5, 0.5, 0.1]]), np.array([0]), np.array([0, 1, 2]), (1, 2)
-    )
-    assert (best[:, None] > rivals).tolist() == [[False, True]]
 
 
 def _slow(similarities: np.ndarray, query: int, owner: np.ndarray, k: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -50,22 +51,30 @@ def by_key(figures: pd.DataFrame, ratio: float) -> dict[tuple[str, str, str], An
     return {(f.benchmark, f.metric, f.name): f for f in own}
 
 
-def test_the_ends_are_what_evaluation_says_of_base_and_fine_tuned(
-    tiny_model: Callable[..., Path], subtasks: list[Subtask]
+def test_each_ratio_is_what_evaluation_says_of_weights_on_the_line(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask], tmp_path: Path
 ) -> None:
-    folders = {"base": tiny_model(0), "fine_tuned": tiny_model(1, 1)}
-    models = {role: partial(load, folder) for role, folder in folders.items()}
-    _, comparison = evaluate(subtasks, models, "clic", "CLIC", "toy", NOTHING, SETTINGS)
-    found = sweep(subtasks, *load_ends(models, {}), (0.0, 1.0), SETTINGS)
-    base, tuned = by_key(found, 0.0), by_key(found, 1.0)
-    assert len(comparison.rows) == len(base) == len(tuned) == 7
-    for row in comparison.rows:
-        key = (row.benchmark, row.metric, row.name)
-        assert base[key].value == row.values["base"].value and base[key].against_base == 0
-        assert tuned[key].value == row.estimate.value
-        assert tuned[key].against_base == row.difference.value
-        assert (tuned[key].low, tuned[key].high) == (row.estimate.low, row.estimate.high)
-    assert any(row.difference.value for row in comparison.rows)
+    """Of the base, of the mean of both, and of the fine-tuned model."""
+    first, last = tiny_model(0), tiny_model(1, 1)
+    halfway = Path(shutil.copytree(first, tmp_path / "halfway"))
+    states = [load_file(folder / WEIGHTS) for folder in (first, last)]
+    mean = {name: (states[0][name] + states[1][name]) / 2 for name in states[0]}
+    save_file(mean, halfway / WEIGHTS, metadata={"quick_gelu": "false"})
+    models = {"base": partial(load, first), "fine_tuned": partial(load, last)}
+    found = sweep(subtasks, *load_ends(models, {}), (0.0, 0.5, 1.0), SETTINGS)
+    base = by_key(found, 0.0)
+    for ratio, folder in ((0.5, halfway), (1.0, last)):
+        models = {"base": partial(load, first), "fine_tuned": partial(load, folder)}
+        _, comparison = evaluate(subtasks, models, "clic", "CLIC", "toy", NOTHING, SETTINGS)
+        figures = by_key(found, ratio)
+        assert len(comparison.rows) == len(base) == len(figures) == 7
+        for row in comparison.rows:
+            figure = figures[row.key]
+            assert base[row.key].value == row.values["base"].value
+            assert base[row.key].against_base == 0
+            assert (figure.value, figure.against_base) == (row.estimate.value, row.difference.value)
+            assert (figure.low, figure.high) == (row.estimate.low, row.estimate.high)
+        assert any(row.difference.value for row in comparison.rows)
 
 
 def test_the_means_of_the_roles_are_those_of_their_sets(
@@ -84,26 +93,6 @@ def test_the_means_of_the_roles_are_those_of_their_sets(
         assert means["retrieval"].value == pytest.approx(both_ways)
         assert means["composition"].sets == "SugarCrepe swap obj"
         assert len(means["retrieval"].sets.split(", ")) == 2
-
-
-def test_half_way_stands_the_mean_of_the_weights(
-    tiny_model: Callable[..., Path], subtasks: list[Subtask], tmp_path: Path
-) -> None:
-    folders = [tiny_model(0), tiny_model(1, 1)]
-    states = [load_file(folder / WEIGHTS) for folder in folders]
-    mean = {name: (states[0][name] + states[1][name]) / 2 for name in states[0]}
-    halfway = tmp_path / "halfway"
-    halfway.mkdir()
-    save_file(mean, halfway / WEIGHTS, metadata={"quick_gelu": "false"})
-    config = (folders[0] / "open_clip_config.json").read_text()
-    (halfway / "open_clip_config.json").write_text(config)
-    models = {"base": partial(load, folders[0]), "fine_tuned": partial(load, halfway)}
-    _, comparison = evaluate(subtasks, models, "clic", "CLIC", "toy", NOTHING, SETTINGS)
-    base, tuned = (load(folder) for folder in folders)
-    found = by_key(sweep(subtasks, base, tuned, (0.5, 1.0), SETTINGS), 0.5)
-    for row in comparison.rows:
-        figure = found[row.benchmark, row.metric, row.name]
-        assert (figure.value, figure.against_base) == (row.estimate.value, row.difference.value)
 
 
 def test_marks_are_corrected_over_all_metrics_and_ratios(
