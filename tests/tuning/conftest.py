@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from optuna.distributions import FloatDistribution
-from PIL import Image
+from tests.training.conftest import COLOURS, THINGS
+from tests.training.conftest import World as TrainingWorld
+from tests.training.conftest import world as photos
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -32,11 +32,9 @@ from compo_pipeline.tuning.settings import (
 from compo_pipeline.tuning.study import StudyPlan, open_study
 from compo_pipeline.tuning.trial import TrialInputs, TrialObjective
 
+__all__ = ["photos"]
+
 LR = "training.optimizer.lr"
-COLOURS = ("red", "blue", "green", "white")
-THINGS = ("cat", "dog", "cup")
-UPOS = ("DET", "ADJ", "NOUN", "VERB", "DET", "ADJ", "NOUN", "PUNCT")
-TAGS = ("DT", "JJ", "NN", "VBZ", "DT", "JJ", "NN", ".")
 PAIRS, KNOWN = "play/accuracy/pairs", "play/accuracy/known"
 OBJECTIVE = ObjectiveSettings((PAIRS,), GuardedFigures((KNOWN,)))
 RECIPE = {
@@ -55,7 +53,7 @@ RECIPE = {
 
 @dataclass(frozen=True)
 class World:
-    """Twelve images whose captions train a tiny NegCLIP for six steps, and twelve to ask about.
+    """Twelve images whose captions train a tiny NegCLIP for six steps, and questions about them.
 
     The base answers all of the subtask `known` rightly.
     """
@@ -91,49 +89,35 @@ def databases(quick_databases: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> World:
-    root = tmp_path_factory.mktemp("world")
-    noise = np.random.default_rng(0)
-    for name in (f"{kind}{number:02d}" for kind in "sq" for number in range(12)):
-        Image.fromarray(noise.integers(0, 256, (32, 32, 3), np.uint8)).save(root / f"{name}.png")
-    rows = [_row(number) for number in range(12)]
-    captions, parses = [row for row, _ in rows], {row.sample_id: row for _, row in rows}
-    view_context = ViewContext(parses, "hand", 0, 0)
+def world(
+    photos: TrainingWorld, tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path
+) -> World:
+    root = tmp_path_factory.mktemp("trials")
+    view_context = ViewContext(photos.parses, "hand", 0, 0)
     method = NegClip(NegClipViews(), Objective(("text",)))
-    write(method, captions, view_context, 2, root / "views")
+    write(method, photos.captions, view_context, 2, root / "views")
     optimizer = OptimizerSettings(**RECIPE["optimizer"])
     plan = TrainingInputs(
-        *(captions, "data", root / "views", root, ModelSettings(f"local-dir:{tiny_clip}")),
+        *(photos.captions, "data", root / "views", photos.root),
+        ModelSettings(f"local-dir:{tiny_clip}"),
         *(TrainingSettings(**{**RECIPE, "optimizer": optimizer}), 0, root / "resume"),
         features=root / "features",
     )
     own = {"views": {}, "objective": {"trains": ["text"]}}
     scoring = EvaluationSettings(device="cpu", workers=1)
     inputs = TrialInputs("negclip", {"training": RECIPE, "negclip": own}, plan, scoring)
-    subtasks = [Subtask("play", name, ("image_to_text",), root, ()) for name in ("pairs", "known")]
+    subtasks = [
+        Subtask("play", name, ("image_to_text",), photos.root, ()) for name in ("pairs", "known")
+    ]
     pairs = replace(subtasks[0], items=tuple(_item(number) for number in range(12)))
     known = _known(replace(subtasks[1], items=pairs.items), load(tiny_clip), scoring)
     return World(inputs, view_context, (pairs, known))
 
 
-def _row(number: int) -> tuple[Caption, Parse]:
-    """A caption whose things, colours or noun phrases can change places."""
-    name, one, other = f"s{number:02d}", COLOURS[number % 4], COLOURS[(number + 1) % 4]
-    thing, further = THINGS[number // 4], THINGS[(number // 4 + 1) % 3]
-    words = ("A", one, thing, "chases", "a", other, further, ".")
-    text = " ".join(words).replace(" .", ".")
-    starts = [0]
-    for word in words[:-2]:
-        starts.append(starts[-1] + len(word) + 1)
-    offsets = (*starts, len(text) - 1)
-    parse = Parse(name, 0, text, words, offsets, UPOS, TAGS, (0, 3, 4, 7))
-    return Caption(name, name, f"{name}.png", 32, 32, (text,), "world", "train"), parse
-
-
 def _item(number: int) -> Item:
     one, other, thing = COLOURS[number % 4], COLOURS[(number + 1) % 4], THINGS[number // 4]
     right, wrong = f"a {one} {thing} by a {other} cup", f"a {other} {thing} by a {one} cup"
-    return Item(f"{number}", f"q{number:02d}.png", (right,), (wrong,))
+    return Item(f"{number}", f"s{number:02d}.png", (right,), (wrong,))
 
 
 def _known(task: Subtask, base: LoadedModel, settings: EvaluationSettings) -> Subtask:

@@ -30,15 +30,6 @@ def test_what_shipped_spaces_suggest_parses(base, method):
             parse(settings, value_at(with_values(base, values), key), key)
 
 
-def test_a_configured_value_outside_its_bounds_says_what_to_do(base):
-    heavy = with_values(base, {"clic.objective.weights.unimodal": 3.0})
-    with pytest.raises(SettingsError) as error:
-        space_of(heavy, "clic")
-    assert str(error.value).startswith(
-        "spaces.clic: 'clic.objective.weights.unimodal': the configured value 3.0 is outside of"
-    )
-
-
 def test_an_environment_or_the_command_line_may_change_a_space(context):
     rate = "training.optimizer.lr"
     wide = {"clic": {rate: {"times": None, "log_float": [1e-7, 1e-5]}}}

@@ -5,11 +5,9 @@ from typing import Literal
 
 import optuna
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from optuna.distributions import FloatDistribution
 
-from compo_pipeline.core.settings import SettingsError, parse, with_values
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.tuning.space import configured_values, read, suggest
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -128,26 +126,3 @@ def test_times_are_of_the_configured_value():
 def test_null_takes_a_kind_away():
     """Environments are merged into what conf/base says."""
     assert not space_of({LR: {"log_float": None, "float": [1e-4, 1e-2]}})[LR].log
-
-
-@given(
-    lows=st.tuples(st.floats(-5, -1), st.floats(-1, 0.4)),
-    lrs=st.tuples(st.floats(1e-6, 1e-3), st.floats(1e-3, 1)),
-    most=st.integers(2, 5),
-    seed=st.integers(0, 2**16),
-)
-def test_whatever_is_suggested_parses(lows, lrs, most, seed):
-    space = space_of(
-        {
-            NORM: {"categorical": ["plain", "squared"]},
-            LOW: {"float": list(lows)},
-            LR: {"log_float": list(lrs)},
-            POSITIVES: {"int": [1, most]},
-        }
-    )
-    for values in suggested(space, seed=seed, count=3):
-        params = with_values(CONFIGURED, values)
-        got = parse(Objective, params["mine"]["objective"], "mine.objective")
-        assert (got.positives, got.norm) == (values[POSITIVES], values[NORM])
-        assert lows[0] <= got.margins.low <= lows[1]
-        assert parse(Training, params["training"], "training").lr == values[LR]

@@ -8,6 +8,7 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
+from tests.tuning.conftest import KNOWN, LR, PAIRS
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import load
@@ -17,8 +18,6 @@ from compo_pipeline.tuning.settings import GuardedFigures, ObjectiveSettings, Tr
 from compo_pipeline.tuning.study import StudyPlan, load_study, work
 from compo_pipeline.tuning.trial import Scorer, TrialObjective, search
 
-LR = "training.optimizer.lr"
-PAIRS, KNOWN = "play/accuracy/pairs", "play/accuracy/known"
 GENTLE, RUINOUS, ABSURD = 1e-6, 0.5, 1e30
 Change = Callable[[TrialObjective], TrialObjective]
 
