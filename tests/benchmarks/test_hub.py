@@ -309,19 +309,6 @@ ARO = FORMS["aro"].files
         ),
         (
             "bivlc",
-            lambda root: [
-                file.rename(file.with_name(f"{'ab'[place % 2]}.parquet"))
-                for place, file in enumerate(sorted((root / "data").iterdir()))
-            ],
-            "the splits a, b; expected test, or one",
-        ),
-        (
-            "bivlc",
-            lambda root: [file.unlink() for file in (root / "data").iterdir()],
-            r"no test\.jsonl or test\.json or test\.csv in .*Parquet of the hub",
-        ),
-        (
-            "bivlc",
             lambda root: (root / BIVLC[0]).write_bytes(b"PAR1"),
             r"test-00000-of-00003\.parquet is damaged",
         ),

@@ -59,33 +59,6 @@ def test_figures_and_differences_by_hand() -> None:
     assert row.difference.low <= 25 <= row.difference.high
 
 
-def test_pairing_narrows_the_interval() -> None:
-    generator = np.random.default_rng(0)
-    base = generator.random(500) < 0.6
-    ours = base.copy()
-    ours[:20] = True  # the same items but twenty
-    paired = _rows(_scores("base", "x", base.tolist()), _scores("clic", "x", ours.tolist()))["x"]
-    width = paired.difference.high - paired.difference.low
-    assert width < 0.5 * (paired.values["base"].high - paired.values["base"].low)
-    changed = int((ours != base).sum())
-    # Variance of a paired difference whose items change one way alone: d (1 - d) / n.
-    share = changed / 500
-    expected = 100 * (share * (1 - share) / 500) ** 0.5
-    assert paired.difference.least_detectable == pytest.approx(2.8016 * expected, rel=0.1)
-
-
-def test_equal_models_are_level() -> None:
-    verdicts = [True, False] * 20
-    scores = [_scores(model, "x", verdicts) for model in ("base", "clic", "control")]
-    row = _rows(*scores, control="control")["x"]
-    assert [each.against for each in row.differences] == ["base", "control"]
-    assert row.difference == row.against("base") == row.difference_of("fine_tuned")
-    assert row.differences[1] == row.against("control")
-    for difference in row.differences:
-        assert difference.value == 0 and difference.low == -difference.high < 0
-        assert difference.p == difference.p_holm == 1
-
-
 def test_comparisons_of_the_same_metrics_are_joined() -> None:
     """Two comparisons with one base, whose scores differ so that it shows whose values stay."""
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.evaluation.conftest import write_noise
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.core.settings import SettingsError
@@ -22,9 +23,7 @@ LONG = " ".join(["a dog and a cat"] * 6)
 
 @pytest.fixture
 def subtasks(tmp_path: Path) -> list[Subtask]:
-    for number in range(3):
-        noise = np.random.default_rng(number).integers(0, 255, (40, 40, 3), dtype=np.uint8)
-        Image.fromarray(noise).save(tmp_path / f"{number}.png")
+    write_noise(tmp_path, 3)
     (tmp_path / "broken.png").write_bytes(b"")
     names = ("0.png", "1.png", "2.png", "broken.png", "absent.png", "../0.png")
     items = tuple(

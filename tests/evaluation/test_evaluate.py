@@ -7,19 +7,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.evaluating import evaluate
+from tests.evaluation.conftest import write_noise
 
 from compo_pipeline.benchmarks import sugar_crepe
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.data.images.decoding import Limits
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.embed import Embedded, tokenize_texts
 from compo_pipeline.evaluation.evaluate import (
     Comparison,
+    ScoresFingerprint,
     audit,
     loaders,
     score_models,
+    scores_fingerprints,
 )
 from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.evaluation.scoring import score_model
@@ -73,13 +78,8 @@ def test_a_folder_without_a_model_is_no_control(
 
 
 def test_a_random_model_stands_at_chance(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    from PIL import Image
-
-    generator = np.random.default_rng(0)
-    for number in range(4):
-        pixels = generator.integers(0, 255, (32, 32, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-    words = generator.integers(0, 10_000, (300, 3))
+    write_noise(tmp_path, 4)
+    words = np.random.default_rng(0).integers(0, 10_000, (300, 3))
     items = tuple(
         Item(str(k), f"{k % 4}.png", (f"word {a}", f"word {b}"), (f"word {c}",))
         for k, (a, b, c) in enumerate(words)
@@ -229,3 +229,53 @@ def test_one_model_is_in_memory_at_a_time(many: tuple[Subtask, Embedded]) -> Non
     direct = [score_model([subtask], made, name) for name in scored.models]
     assert list(scored.rows) == [row for own in direct for row in own.rows]
     assert all(scored.chance == own.chance for own in direct)
+
+
+EVALUATION = EvaluationSettings(device="cpu")
+
+
+@pytest.fixture
+def subtask(tmp_path: Path) -> Subtask:
+    """Four random images, each with two right texts and a wrong one."""
+    write_noise(tmp_path, 4)
+    items = tuple(
+        Item(f"{k}", f"{k}.png", (f"cup {k}", f"a cup is {k}"), (f"key {k}",)) for k in range(4)
+    )
+    return Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), tmp_path, items)
+
+
+def test_another_benchmark_changes_no_fingerprint_of_the_first(subtask: Subtask) -> None:
+    other = replace(subtask, benchmark="sugar_crepe")
+    changed = replace(other, items=other.items[1:])
+    one, two = scores_fingerprints([subtask, other], EVALUATION)
+    again, anew = scores_fingerprints([subtask, changed], EVALUATION)
+    assert one == again and two.differences(anew) == ["items", "images"]
+
+
+def test_the_fingerprint_changes_with_everything_that_scores_depend_on(subtask: Subtask) -> None:
+    def fingerprint(task: Subtask, settings: EvaluationSettings) -> ScoresFingerprint:
+        (found,) = scores_fingerprints([task], settings)
+        return found
+
+    ours = fingerprint(subtask, EVALUATION)
+    assert fingerprint(subtask, replace(EVALUATION, image_batch=7, workers=1)) == ours
+    exact = fingerprint(subtask, replace(EVALUATION, precision="bf16"))
+    assert ours.differences(exact) == ["settings"]
+    reworded = replace(subtask.items[0], negatives=("keys",))
+    asked = replace(subtask, items=(reworded, *subtask.items[1:]))
+    assert ours.differences(fingerprint(asked, EVALUATION)) == ["items"]
+    for readers in ({"deviations": ("ties",)}, {"dropped": {"symmetric": 1}}, {"title": "own"}):
+        reported: dict[str, Any] = readers
+        assert fingerprint(replace(subtask, **reported), EVALUATION) == ours
+    turned = replace(subtask, limits=Limits(exif=False))
+    assert ours.differences(fingerprint(turned, EVALUATION)) == ["items"]
+    image = subtask.images / "0.png"
+    before = image.read_bytes()
+    try:
+        Image.new("RGB", (32, 32), "grey").save(image)
+        assert ours.differences(fingerprint(subtask, EVALUATION)) == ["images"]
+        image.unlink()
+        assert ours.differences(fingerprint(subtask, EVALUATION)) == ["images"]
+    finally:
+        image.write_bytes(before)
+    assert fingerprint(subtask, EVALUATION) == ours

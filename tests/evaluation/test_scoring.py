@@ -105,13 +105,6 @@ def test_retrieval_with_several_captions_an_image(embedded: Build) -> None:
     assert {row.group for row in found["t2i_r1"].rows} == {"a.jpg", "b.jpg", "c.jpg"}
 
 
-def test_a_caption_shared_by_two_images_is_a_tie_hence_wrong(embedded: Build) -> None:
-    items = (Item("a", "a.jpg", ("same",)), Item("b", "b.jpg", ("same",)))
-    subtask = Subtask("retrieval", "raw", ("retrieval",), Path("i"), items)
-    found = _by_metric(subtask, embedded({"i/a.jpg": [1, 0], "i/b.jpg": [0, 1]}, {"same": [1, 0]}))
-    assert [row.correct for row in found["i2t_r1"].rows] == [False, False]
-
-
 def test_zero_shot(embedded: Build) -> None:
     items = (
         Item("0", "a.jpg", ("cup",)),

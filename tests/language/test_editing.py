@@ -84,12 +84,10 @@ def test_articles(a: str, an: str) -> None:
 @pytest.mark.parametrize(
     ("word", "model", "written"),
     [
-        ("cat", "dog", "cat"),
         ("cat", "Dog", "Cat"),
         ("cat", "DOG", "CAT"),
         ("an", "A", "An"),
         ("t-shirt", "Hat", "T-shirt"),
-        ("cat", "犬", "cat"),
         ("cat", "'Dog", "Cat"),
         ("cat", "", "cat"),
     ],

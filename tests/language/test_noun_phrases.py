@@ -66,11 +66,8 @@ MISTAKEN = [
     ),
     ("A/DET/3/det young/ADJ/3/amod gymnast/NOUN/3/compound leaps/VERB/3/ROOT", ["A young gymnast"]),
     ("is/AUX/2/cop that/DET/2/nsubj good/ADJ/2/ROOT food/NOUN/2/obj", ["that good food"]),
-    ("Three/NUM/2/nsubj guys/NOUN/2/nsubj pose/VERB/2/ROOT", ["Three guys"]),
     ("Here/ADV/0/ROOT a/DET/2/det pink/ADJ/0/nsubj arrow/NOUN/0/discourse", ["a pink arrow"]),
-    ("looks/VERB/0/ROOT happy/ADJ/0/xcomp the/DET/3/det dog/NOUN/0/nsubj", ["the dog"]),
     ("over/ADP/2/case a/DET/2/det pink/ADJ/3/compound arrow/NOUN/3/ROOT", ["a pink arrow"]),
-    ("and/CCONJ/1/cc note/NOUN/2/compound stand/NOUN/2/ROOT", ["note stand"]),
     ("Just/ADV/2/advmod a/DET/2/det red/ADJ/3/amod cup/NOUN/3/ROOT", ["a red cup"]),
     ("A/DET/1/det zoo/NOUN/2/obj/NN house/NOUN/2/ROOT", ["A zoo house"]),
     (

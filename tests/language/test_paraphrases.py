@@ -41,8 +41,6 @@ def made(compo_en: Language) -> Made:
     ("text", "other"),
     [
         ("A dog and a cat are on a mat.", "A cat and a dog are on a mat."),
-        ("A boy and a girl walk on a beach.", "A girl and a boy walk on a beach."),
-        ("A dog or a horse.", "A horse or a dog."),
         ("A black and white cow in a field.", "A white and black cow in a field."),
         ("An orange and white cow in a field.", None),
         ("Brown and white cows in a field.", "White and brown cows in a field."),
@@ -58,12 +56,10 @@ ORDERS_THAT_MATTER = (
     "A dog and a cat on a mat.",  # is the dog on the mat?
     "A man and his dog.",
     "A red apple and pears.",
-    "Red apples and pears.",
     "A table with cakes and other food.",
     "A very big and red apple.",
     "A dog and a cat that sleeps.",
     "A box and a dog sits on a mat.",
-    "A dog and a dog.",
 )
 VOICES_OF_ANOTHER_MEANING = (
     "A man is holding a cup on a table.",  # the man is not on the table
@@ -72,7 +68,6 @@ VOICES_OF_ANOTHER_MEANING = (
     "A man has a horse.",
     "A man standing near a horse.",
     "Near a fence a man is riding a horse.",
-    "A man is riding.",
 )
 RELATIONS_THAT_STAY = (
     "A star is above two boxes.",  # "two boxes is"
@@ -128,7 +123,6 @@ RELATIONS = [
     ("A red star is left of a blue box.", "A blue box is right of a red star."),
     ("A star to the left of a box.", "A box to the right of a star."),
     ("A lamp above a bed.", "A bed below a lamp."),
-    ("A lamp over a bed.", "A bed under a lamp."),
     ("There is a car behind a tree.", "There is a tree in front of a car."),
     ("A fish inside a ring.", "A ring around a fish."),
 ]
@@ -140,7 +134,6 @@ RELATIONS = [
         *RELATIONS,
         *((second, first) for first, second in RELATIONS),
         ("A lamp next to a bed.", "A bed next to a lamp."),
-        ("A lamp underneath a bed.", "A bed above a lamp."),
         ("A star above a box on a white background.", "A box below a star on a white background."),
         ("A star above a box, with a mug too.", "A box below a star, with a mug too."),
     ],
@@ -153,10 +146,8 @@ def test_relation(made: Made, text: str, other: str) -> None:
     ("text", "some"),
     [
         ("A couch near a bed.", {"A sofa near a bed.", "A couch close to a bed."}),
-        ("Two bikes near a bed.", {"Two bicycles near a bed."}),
         ("A large dog near a bed.", {"A big dog near a bed."}),
         ("An aeroplane near a hill.", {"An airplane near a hill."}),
-        ("A car near a hill.", {"An automobile near a hill."}),
         ("Large Dogs near a hill.", {"Big Dogs near a hill."}),
     ],
 )
@@ -169,10 +160,8 @@ def test_synonym(made: Made, text: str, some: set[str]) -> None:
     [
         ("A man having a meal.", "There is a man having a meal."),
         ("Three men having a meal", "There are three men having a meal"),
-        ("several trucks parked on a hill", "there are several trucks parked on a hill"),
         ("A couple of men having a meal.", "There are a couple of men having a meal."),
         ("There is a man having a meal.", "A man having a meal."),
-        ("There are two men having a meal.", "Two men having a meal."),
         ("An apple on a hill.", "There is an apple on a hill."),
     ],
 )

@@ -88,7 +88,6 @@ def test_words_and_the_article(tagged: Tagged) -> None:
 @pytest.mark.parametrize(
     ("source", "word", "new", "text"),
     [
-        ("[ An/DET/DT owl/NOUN/NN ]", "owl", "crow", "A crow"),
         ("[ AN/DET/DT OWL/NOUN/NN ]", "owl", "crow", "A CROW"),
         ("[ A/DET/DT CROW/NOUN/NN ]", "crow", "owl", "AN OWL"),
         ("[ A/DET/DT crow/NOUN/NN ]", "crow", "owl", "An owl"),
@@ -109,11 +108,9 @@ def test_capitals_and_articles(tagged: Tagged, source: str, word: str, new: str,
     [
         ("A man riding a horse on a beach.", "riding", "pulling"),
         ("A horse ridden by a man on a beach.", "horse", "cow"),
-        ("The women sat on a bench.", "sat", "stood"),
         ("Three children near a lake.", "children", "adults"),
         ("A tall man near a lake.", "tall", "short"),
         ("A red box to the left of a star.", "to the left of", "to the right of"),
-        ("A red box next to a star.", "next to", "far from"),
         ("A dog in front of a house.", "in front of", "behind"),
         ("A fire hydrant near a red car.", "fire hydrant", "stop sign"),
     ],
@@ -127,13 +124,10 @@ def test_forms(caption: Callable[[str], Parse], text: str, old: str, new: str) -
     ("text", "old", "never"),
     [
         ("A dog on a couch.", "couch", {"sofa", "settee"}),
-        ("A dog on a couch.", "dog", {"puppy", "beagle"}),
         ("A cat and a dog on a mat.", "dog", {"cat"}),
         ("A man on a red bench.", "man", {"person", "guy", "father"}),
-        ("A bird on a red bench.", "bird", {"owl", "pigeon"}),
         ("A purple hat on a bench.", "purple", {"violet"}),
         ("A box on a red bench.", "on", {"atop", "upon", "on top of", "in"}),
-        ("A box beneath a red bench.", "beneath", {"under", "below", "underneath"}),
         ("A vase sitting on a table.", "sitting", {"standing"}),
         ("A girl with her cat near a lake.", "girl", {"boy", "man"}),
         ("A young boy near a lake.", "young", {"old"}),

@@ -1,4 +1,4 @@
-"""CLIP's and SigLIP's losses, against loops and numbers by hand."""
+"""CLIP's and SigLIP's losses, against loops."""
 
 import math
 
@@ -76,15 +76,6 @@ def test_a_text_of_several_images_and_an_image_of_several_texts() -> None:
     matches = torch.tensor([[True, True, False], [True, False, False]])
     got = pairwise(torch.zeros(2, 3), matches)
     assert got.item() == pytest.approx(6 * math.log(2) / 3)
-
-
-def test_sigmoid_at_a_great_scale_stays_finite() -> None:
-    images = torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)
-    loss = sigmoid(images, -images.detach(), torch.tensor(100.0), torch.tensor(-30.0))
-    assert loss.item() == pytest.approx(130.0)
-    loss.backward()
-    assert images.grad is not None
-    assert images.grad.isfinite().all()
 
 
 def test_own_positives_equal_the_loop() -> None:

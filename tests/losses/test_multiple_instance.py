@@ -1,4 +1,4 @@
-"""DAC's multiple-instance losses, against loops and numbers by hand."""
+"""DAC's multiple-instance losses, against loops."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""NegCLIP's contrast, against a loop and numbers by hand."""
+"""NegCLIP's contrast, against a loop."""
 
 import math
 

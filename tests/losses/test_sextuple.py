@@ -1,4 +1,4 @@
-"""Contrast of sextuples against a loop and numbers by hand."""
+"""Contrast of sextuples against a loop."""
 
 import math
 from collections.abc import Callable

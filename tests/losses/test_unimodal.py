@@ -1,4 +1,4 @@
-"""The distance of p1 and p2, against a loop and numbers by hand."""
+"""The distance of p1 and p2, against a loop."""
 
 import math
 from typing import Literal

@@ -195,21 +195,6 @@ def test_one_source_of_all_rows_is_drawn_as_one_source_alone(
         assert views == list(CLIC.views(rows[:8], context._replace(epoch=epoch)))
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_views_are_the_same_on_any_number_of_workers(
-    rows: list[Caption],
-    context: ViewContext,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    workers: int,
-) -> None:
-    mixture = Mixture({"many": 3.0, "few": 1.0}, 50, 3)
-    whole = drawn(tmp_path / "whole", CLIC, rows, context, mixture, epochs=1)
-    monkeypatch.setattr(table_files, "PART", 7)
-    engine = PrepareSettings(workers)
-    assert drawn(tmp_path / "parts", CLIC, rows, context, mixture, 1, engine) == whole
-
-
 def test_a_drawing_that_was_interrupted_goes_on(
     rows: list[Caption],
     context: ViewContext,

@@ -22,11 +22,12 @@ from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.hashing import file_hash
 from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.models.importing import ImportRequest, import_model
-from compo_pipeline.models.loading import load
+from compo_pipeline.models.loading import LoadedModel, export, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 
 pytestmark = pytest.mark.usefixtures("architectures")
+TEXTS = ["A red cube, left of the sphere!", "blue", "the dog"]
 
 
 @pytest.fixture
@@ -183,3 +184,25 @@ def test_the_command_prints_the_lines_that_use_the_folder(
     values = yaml.safe_load(done.stdout)["model"]
     assert values == {"name": "local-dir:models/neg clip", "pretrained": None}
     assert load(parse(ModelSettings, values, "model")).quick_gelu
+
+
+def test_a_tokenizer_of_ones_own_travels_with_the_export(
+    tiny_siglip: Path,
+    siglip_tokenizer: Path,
+    tmp_path: Path,
+    imported_model: Callable[..., LoadedModel],
+) -> None:
+    """The model's folder came without tokenizer."""
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    for name in ("open_clip_config.json", "open_clip_model.safetensors"):
+        shutil.copy(tiny_siglip / name, folder)
+    shutil.copytree(siglip_tokenizer, tmp_path / "tokenizer")
+    loaded = imported_model(folder, tokenizer=str(tmp_path / "tokenizer"))
+    assert torch.equal(loaded.tokenize(TEXTS), load(tiny_siglip).tokenize(TEXTS))
+
+    again = export(loaded, tmp_path / "export")
+    shutil.rmtree(tmp_path / "tokenizer")
+
+    assert torch.equal(load(again).tokenize(TEXTS), loaded.tokenize(TEXTS))
+    assert load(again).config == loaded.config

@@ -264,19 +264,6 @@ def test_the_control_takes_the_same_steps_over_the_same_rows(
     }
 
 
-def test_a_method_with_a_bias_has_a_control_with_the_same_bias(
-    plan: TrainingInputs, tmp_path: Path
-) -> None:
-    control = control_of(C2LIP_BOTH)
-    assert control.name == "siglip" and control.bias == -5.0
-    assert control.trains == {"image", "text"}
-    assert control_of(CLIC).bias is None
-    found = weights(trained(plan, tmp_path / "control", control))
-    # The base has none: it starts where it is told, and trains.
-    assert "logit_bias" not in weights(Path(plan.model.name.removeprefix("local-dir:")))
-    assert 0 < abs(found["logit_bias"].item() + 5.0) < 1
-
-
 def test_a_mixture_with_a_base_that_had_no_bias(
     plan: TrainingInputs, world: Any, tmp_path: Path
 ) -> None:

@@ -7,8 +7,10 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 
-from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.tuning.space import configured_values, read, suggest
+from compo_pipeline.core.settings import SettingsError, parse, value_at, with_values
+from compo_pipeline.methods.registry import METHODS, build
+from compo_pipeline.project.settings import all_values, loader_of
+from compo_pipeline.tuning.space import configured_values, read, searchable, suggest
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -126,3 +128,37 @@ def test_times_are_of_the_configured_value():
 def test_null_takes_a_kind_away():
     """Environments are merged into what conf/base says."""
     assert not space_of({LR: {"log_float": None, "float": [1e-4, 1e-2]}})[LR].log
+
+
+@pytest.fixture(scope="module")
+def base(bootstrapped):
+    """Parameters of conf/base with the settings of all methods."""
+    return all_values(loader_of(bootstrapped / "conf", "base", {}))
+
+
+def shipped_space(params, method):
+    return read(params["spaces"][method], f"spaces.{method}", params, searchable(method))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_shipped_spaces_suggest_parses(base, method):
+    space = shipped_space(base, method)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    for _ in range(3):
+        values = suggest(space, study.ask())
+        assert values
+        for key, settings in searchable(method).items():
+            parse(settings, value_at(with_values(base, values), key), key)
+
+
+def test_an_environment_or_the_command_line_may_change_a_space(context):
+    rate = "training.optimizer.lr"
+    wide = {"clic": {rate: {"times": None, "log_float": [1e-7, 1e-5]}}}
+    params = context("coco", spaces=wide).params
+    own = {**params, "clic": build("clic", **params["method_settings"]).configuration}
+    assert shipped_space(own, "clic")[rate].high == 1e-5
+
+
+def test_a_space_of_no_method_is_refused(context):
+    with pytest.raises(SettingsError, match=r"spaces\.klic.*did you mean 'clic'"):
+        _ = context(spaces={"klic": {}}).params

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 from safetensors.torch import load_file, save_file
 from tests.evaluating import evaluate
+from tests.evaluation.conftest import write_noise
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.core.settings import SettingsError
@@ -34,10 +34,7 @@ WEIGHTS = "open_clip_model.safetensors"
 @pytest.fixture
 def subtasks(tmp_path: Path) -> list[Subtask]:
     """A choice and a retrieval over the same forty images."""
-    draw = np.random.default_rng(0)
-    for number in range(40):
-        pixels = draw.integers(0, 255, (32, 32, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    write_noise(tmp_path, 40)
     items = tuple(Item(str(k), f"{k}.png", (f"cup {k}",), (f"key {k}",)) for k in range(40))
     return [
         Subtask("sugar_crepe", "swap_obj", ("image_to_text",), tmp_path, items),

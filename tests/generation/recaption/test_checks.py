@@ -32,7 +32,6 @@ def rule(answer: Answer, vocabulary: Vocabulary, limits: RecaptionSettings = LIM
     [
         ("A dog on a mat.", "A dog on a mat.", ""),
         ("The image shows a dog\n on a mat.", "a dog on a mat.", "The image shows"),
-        ("This picture depicts: A dog.", "A dog.", "This picture depicts"),
         ("<think>A dog? Yes.</think>\nA dog.", "A dog.", ""),
         ("```\nA dog.\n```", "A dog.", ""),
         ("**Caption:** A dog.", "A dog.", ""),
@@ -73,14 +72,11 @@ def test_openings_are_removed_as_ingest_does(vocabulary: Vocabulary, text: str) 
     ("answer", "broken"),
     [
         (Answer("", False), "empty"),
-        (Answer("... !? 12", False), "empty"),
         (Answer("I'm sorry, I can't help with that.", False), "refusal"),
-        (Answer("As an AI, I have no eyes.", False), "refusal"),
         (Answer("There is an image, but I cannot see it.", False), "refusal"),
         (Answer("A dog.", False, "No dogs."), "refusal"),
         (Answer("A dog on a", True), "too_long"),
         (Answer("the red dog sits " * 30, False), "repetition"),
-        (Answer("dog " * 40, False), "repetition"),
         (Answer("Ein Hund schläft auf dem Sofa neben seinem Napf.", False), "unknown_words"),
         (Answer("qwx zzkl prrt dog vvbn", False), "unknown_words"),
         (Answer("A dog sleeps on a red sofa beside its bowl.", False), ""),

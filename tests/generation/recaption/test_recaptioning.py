@@ -2,7 +2,6 @@
 
 import base64
 import io
-import logging
 import threading
 import time
 from collections import Counter
@@ -197,17 +196,6 @@ def test_no_more_connections_than_are_allowed(
     chat.script = script
     run(photos(12), connections=3)
     assert max(most) == 3
-
-
-def test_what_is_told(
-    chat: Any, photos: Photos, run: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    chat.script = good
-    run(photos(12), max_requests=50)
-    told = caplog.text
-    assert f"12 requests to {chat.url[7:-3]}, with the images (model fake, at most 50" in told
-    assert "12 replies took 1,200 tokens of prompts and 240 of answers" in told
 
 
 WORKER = """

@@ -204,13 +204,3 @@ def test_nothing_uploaded_outlives_the_page(served: Served) -> None:
     served.process.terminate()
     assert served.process.wait(120) == 0
     assert not list(served.temporary.glob("compo_ui_*"))
-
-
-def test_a_missing_alias_is_reported_in_one_line(project: Path, folders: tuple[Path, Path]) -> None:
-    done = subprocess.run(
-        command(project, folders, "--alias", "nobody"),
-        cwd=project, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "Error: --alias: no version of compo-clip has the alias 'nobody'" in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 import spacy
+from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
 
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.language.lexicon import Entry
-from compo_scenes.language_model import compo_en
+from compo_pipeline.language.lexicon import RESOURCES, Entry
+from compo_scenes.language_model import compo_en as training
+from compo_scenes.language_model.accuracy import read_gold, report
 from compo_scenes.language_model.compo_en import create_augmenter, replace_words, replacements
 
 SENTENCE = """\
@@ -35,7 +37,7 @@ SENTENCE = """\
 def test_read(tmp_path: Path) -> None:
     path = tmp_path / "en_x-ud-dev.conllu"
     path.write_text(SENTENCE, encoding="utf-8")
-    first, second = compo_en.read_treebank(path).get_docs(spacy.blank("en").vocab)
+    first, second = training.read_treebank(path).get_docs(spacy.blank("en").vocab)
     assert first.text == "Dogs don't eat cakes. "
     # Words are split as spaCy's tokenizer splits them.
     assert [token.text for token in first] == [
@@ -51,12 +53,12 @@ def test_read(tmp_path: Path) -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    for split in compo_en.SPLITS:
+    for split in training.SPLITS:
         (tmp_path / f"en_x-ud-{split}.conllu").touch()
-    assert compo_en.treebank_files(str(tmp_path))["dev"] == tmp_path / "en_x-ud-dev.conllu"
+    assert training.treebank_files(str(tmp_path))["dev"] == tmp_path / "en_x-ud-dev.conllu"
     (tmp_path / "en_y-ud-dev.conllu").touch()
     with pytest.raises(SettingsError, match="holds 2 for 'dev'"):
-        compo_en.treebank_files(tmp_path)
+        training.treebank_files(tmp_path)
 
 
 NLP = spacy.blank("en")
@@ -115,3 +117,12 @@ def test_shares_of_sentences_and_the_seed() -> None:
     assert 70 < sum(text.lower() == plain.lower() for text in mixed) < 130
     assert 35 < sum(text.islower() for text in mixed) < 85
     assert mixed == texts(lower_case=0.3, caption_words=0.5, replaced=1)
+
+
+def test_the_shipped_pipeline_on_captions(compo_en: Language) -> None:
+    doc = Doc(compo_en.vocab, words=["dogs"], pos=["NOUN"], tags=["NNS"], heads=[0], deps=["ROOT"])
+    figures = report(compo_en, [doc], read_gold(RESOURCES / "gold_captions.txt"))
+    assert figures["treebank"]["upos"] == 1.0
+    for captions in ("captions", "captions_lower_cased"):
+        assert figures[captions]["upos"] > 0.98
+        assert figures[captions]["noun_phrase_f1"] > 0.95

@@ -21,8 +21,6 @@ CAPTION, ANSWER = "A dog on a mat.", "A cat on a mat."
         "A cat on a mat.",
         "  A cat   on a mat \n",
         "“A cat on a mat.”",
-        "**A cat on a mat.**",
-        "- A cat on a mat.",
         "1. A cat on a mat",
         "Negative caption: A cat on a mat.",
         'Sure! Here is the edited caption: "A cat on a mat."',
@@ -40,7 +38,6 @@ def test_cleaned(answer: str) -> None:
     [
         ("A cat on a mat.", "a dog on a mat", "a cat on a mat"),
         ("a cat on a mat", "A dog on a mat!", "A cat on a mat!"),
-        ("TV on a mat.", "a dog on a mat", "TV on a mat"),
         ("'Stop' on a sign", "'Go' on a sign", "'Stop' on a sign"),
         ("caption: a cat", "caption: a dog", "caption: a cat"),
         ("...", "A dog.", "."),
