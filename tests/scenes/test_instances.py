@@ -90,7 +90,7 @@ def test_a_mask_that_begins_in_the_first_pixel_begins_with_no_run_outside() -> N
         (BALL, replace(BALL, pattern="dotted"), None),
         (BALL, replace(BALL, size="small"), "a large red ball"),
         (BALL, BALL, None),
-        (STRIPED, STRIPED, "a striped red ball"),  # what the words can add
+        (STRIPED, BALL, "a striped red ball"),  # what the words can add
     ],
 )
 def test_a_phrase_is_true_of_one_thing_alone(
