@@ -209,7 +209,7 @@ def test_a_half_downloaded_folder_says_what_is_missing(
     with pytest.raises(TooManyBadRows) as raised:
         valid_captions(captions, quarantine, result)
     message = raised.value.message
-    assert f"{rows} rows of {len(gone)} images, such as train2017/" in message
+    assert f"image_present: {rows} records, such as train2017/" in message
     assert "Download the images that are missing" in message
     for number in gone:
         shutil.copy(source / "train2017" / files[number], root / "train2017")

@@ -110,15 +110,15 @@ def result_of(bad: int, records: int, unparseable: int = 0) -> dict[str, Any]:
         "tolerated_share": 0.1,
         "warnings": [],
         "unparseable": unparseable,
+        "examples": {"width": "train-3: width is 31, expected at least 32"},
         "rules": {
             "width": {
                 "column": "width",
-                "expected": "at least 32",
                 "means": "too narrow",
                 "broken_by": 2,
                 "rows": [3, 7],
             },
-            "no_leak": {"column": "leaks", "expected": "False", "broken_by": 0, "rows": []},
+            "no_leak": {"column": "leaks", "broken_by": 0, "rows": []},
         },
     }
 
@@ -129,8 +129,7 @@ def test_only_more_than_the_tolerated_share_stops_a_run() -> None:
         refuse_too_many(result_of(11, 100, unparseable=9))
     message = str(raised.value)
     assert "11 of 100 records are bad (11.0%), validation.tolerated_share allows 10.0%" in message
-    rule = "validation.rules.width (expected width at least 32): 2 rows, such as 3, 7: too narrow"
-    assert rule in message
+    assert "width: 2 records, such as train-3: width is 31, expected at least 32" in message
     assert "unparseable: 9 records" in message
     assert "no_leak" not in message
 

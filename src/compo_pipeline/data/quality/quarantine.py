@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 20  # bad rows of a rule that results and errors name
-_OF_IMAGES = "decode_error"
 _FIX = "Fix the data"
 # By the column of a rule that no setting may lift: such rows are useless whatever the rules are.
 _REMEDIES = {
-    _OF_IMAGES: "Download the images that are missing or damaged and run the same command, which "
-    "measures no other image again",
+    "decode_error": "Download the images that are missing or damaged and run the same command, "
+    "which measures no other image again",
     "leaks": "Give each split images of its own, or name the same file for several splits "
     "(data.splits), which data.shares divides",
     "sentences": "Change ingest.sentences.least_words or ingest.sentences.most_words",
@@ -91,11 +90,10 @@ def summary(
     """
     absent = {rule: sum(entry.rule == rule for entry in entries) for rule in NOT_BAD}
     unused = sum(absent.values())
-    images: dict[str, dict[str, None]] = {name: {} for name in settings.rules}
-    for entry in entries:
-        if entry.rule in images:
-            images[entry.rule].setdefault(entry.image)
     rows_of = {str(name): own.tolist() for name, own in broken.groupby("rule")["row"]}
+    examples: dict[str, str] = {}
+    for entry in entries:
+        examples.setdefault(entry.rule, f"{entry.image or entry.sample_id}: {entry.detail}")
     unparseable = sum(entry.row < 0 for entry in entries) - unused
     records, bad = rows + unparseable, len(entries) - unused
     return {
@@ -105,23 +103,13 @@ def summary(
         "tolerated_share": settings.tolerated_share,
         "warnings": list(warnings),
         UNPARSEABLE: unparseable,
-        "unparseable_example": next(
-            (
-                f"{entry.sample_id}: {entry.detail}"
-                for entry in entries
-                if entry.row < 0 and entry.rule not in NOT_BAD
-            ),
-            None,
-        ),
+        "examples": examples,
         **absent,
         "rules": {
             name: {
                 "column": rule.column,
-                "expected": rule.expected,
                 "means": rule.means,
                 "broken_by": len(rows_of.get(name, ())),
-                "images": len(images[name]),
-                "image": next(iter(images[name]), None),
                 "rows": rows_of.get(name, [])[:_SHOWN],
             }
             for name, rule in settings.rules.items()
@@ -184,16 +172,13 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
         )
     if result["bad"] < result["records"] and result["bad_share"] <= result["tolerated_share"]:
         return
+    found = {name: rule["broken_by"] for name, rule in result["rules"].items()}
+    found[UNPARSEABLE] = result[UNPARSEABLE]
     lines = [
-        f"  validation.rules.{name} (expected {rule['column']} {rule['expected']}): "
-        f"{_describe_broken(rule)}" + (f": {rule['means']}" if rule["means"] else "")
-        for name, rule in result["rules"].items()
-        if rule["broken_by"]
+        f"  {name}: {count} records, such as {result['examples'].get(name, 'rows of other rules')}"
+        for name, count in found.items()
+        if count
     ]
-    if result[UNPARSEABLE]:
-        example = result.get("unparseable_example")
-        such = f", such as {example}" if example else ""
-        lines.append(f"  {UNPARSEABLE}: {result[UNPARSEABLE]} records{such}")
     lines += [f"  {warning}" for warning in result["warnings"]]
     raise TooManyBadRows(
         f"validation: {result['bad']} of {result['records']} records are bad "
@@ -201,13 +186,6 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
         f"{result['tolerated_share']:.1%}:\n" + "\n".join(lines) + "\n"
         f"Quarantine lists each with its reason, the Data Docs show them. {_advice(result)}"
     )
-
-
-def _describe_broken(rule: Mapping[str, Any]) -> str:
-    """Text with the number of rows that break a rule, and examples of rows or images."""
-    if rule["column"] == _OF_IMAGES and rule.get("images"):
-        return f"{rule['broken_by']} rows of {rule['images']} images, such as {rule['image']}"
-    return f"{rule['broken_by']} rows, such as {', '.join(map(str, rule['rows']))}"
 
 
 def _advice(result: Mapping[str, Any]) -> str:
