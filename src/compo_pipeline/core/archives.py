@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BufferedReader
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -301,50 +301,35 @@ class _ColumnReader:
         with parquet_file(path, trusted=False) as file:
             self._starts = _group_starts(file)
         self._held: dict[int, _Cell] = {}
-        self._restart(0)
+        self._group, self._next = -1, 0
+        self._cells: Iterator[_Cell] = iter(())
 
     def cell(self, row: int) -> _Cell:
         """The image of a row, from the cache or read from the file."""
         if row not in self._held:
             group = bisect_right(self._starts, row) - 1
-            if not min(self._starts[group], row - _HELD_ROWS) <= self._next <= row:
-                self._restart(group)
+            if group != self._group or row < self._next:
+                self._group, self._next = group, self._starts[group]
+                self._cells = self._read(group)
             try:
-                self._advance(row)
-            except ValueError:  # of a row group before it, perhaps
-                self._restart(group)
-                self._advance(row)
+                while self._next <= row:
+                    self._held[self._next] = next(self._cells)
+                    self._next += 1
+                    while len(self._held) > 1 and (
+                        len(self._held) > _HELD_ROWS
+                        or sum(len(held.content) for held in self._held.values()) > _HELD_BYTES
+                    ):
+                        del self._held[next(iter(self._held))]
+            except ValueError:
+                self._group = -1  # nothing follows: start again
+                raise
         return self._held[row]
 
-    def _restart(self, group: int) -> None:
-        """Start to read at the first row of a row group."""
-        self._next = self._starts[group]
-        self._cells = self._read_from(group)
-
-    def _advance(self, row: int) -> None:
-        """Read images up to a row into the cache, and drop the oldest ones from it."""
-        while self._next <= row:
-            try:
-                self._held[self._next] = next(self._cells)
-            except ValueError:
-                self._next = self._starts[-1]  # nothing follows: start again
-                raise
-            self._next += 1
-            while len(self._held) > 1 and (
-                len(self._held) > _HELD_ROWS
-                or sum(len(held.content) for held in self._held.values()) > _HELD_BYTES
-            ):
-                del self._held[next(iter(self._held))]
-
-    def _read_from(self, group: int) -> Iterator[_Cell]:
-        """Yield the images from a row group on, to the end of the file."""
-        groups = range(group, len(self._starts) - 1)
+    def _read(self, group: int) -> Iterator[_Cell]:
+        """Yield the images of a row group."""
         with parquet_file(self._path, trusted=False) as file:
-            for batch in chain.from_iterable(
-                # One at a time: of several, a damaged one would spoil the others.
-                file.iter_batches(1, row_groups=[each], columns=[self._column])
-                for each in groups
-            ):
+            # One at a time: of several, a damaged one would spoil the others.
+            for batch in file.iter_batches(1, row_groups=[group], columns=[self._column]):
                 cell = batch.column(0)[0].as_py()
                 if isinstance(cell, dict):
                     yield _Cell(cell["bytes"] or b"", cell.get("path") or "")

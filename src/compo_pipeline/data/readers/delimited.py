@@ -54,9 +54,10 @@ def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | Unreadabl
     """
     with _open_lines(path) as lines:
         if _has_row_per_line(path, *size_and_time(path), delimiter):
-            yield from chain.from_iterable(_parse([_bare(line)], delimiter) for line in lines)
+            rows = chain.from_iterable(_rows([_bare(line)], delimiter) for line in lines)
         else:
-            yield from _parse(lines, delimiter)
+            rows = _rows(lines, delimiter)
+        yield from (row for row, _ in rows if row)
 
 
 def _open_lines(path: Path) -> TextIOWrapper:
@@ -73,19 +74,30 @@ def _bare(line: str) -> str:
     return line.rstrip("\r\n")
 
 
-def _parse(lines: Iterable[str], delimiter: str) -> Iterator[list[str] | UnreadableRecord]:
-    """Yield the rows of CSV lines, without blank ones."""
-    rows = csv.reader(lines, delimiter=delimiter)
+def _rows(
+    lines: Iterable[str], delimiter: str
+) -> Iterator[tuple[list[str] | UnreadableRecord, list[str]]]:
+    """Yield the rows of CSV lines, each with its lines.
+
+    An empty line follows those of a row that is still open at the end of the file.
+    """
+    held: list[str] = []
+
+    def kept() -> Iterator[str]:
+        for line in lines:
+            held.append(line)
+            yield line
+        held.append("")
+
+    rows = csv.reader(kept(), delimiter=delimiter)
     while True:
+        held.clear()
         try:
-            row = next(rows)
+            yield next(rows), held
         except StopIteration:
             return
         except csv.Error as error:
-            yield UnreadableRecord(f"line {rows.line_num}: {error}")
-            continue
-        if row:
-            yield row
+            yield UnreadableRecord(f"line {rows.line_num}: {error}"), held
 
 
 @lru_cache(1024)
@@ -95,20 +107,22 @@ def _has_row_per_line(path: Path, size: int, version: int, delimiter: str) -> bo
     Raises:
         SourceError: a quote does, and the lines differ in their number of fields.
     """
-    joined, long = [], []  # lines where rows of several lines begin
-    for first, lines in _rows_of_lines(path, delimiter):
-        if _takes_in_rows(lines, delimiter):
-            joined.append(first)
-        elif len(lines) > _FEW_LINES:
-            long.append(first)
+    joined, long, first = list[int](), list[int](), 1  # lines where rows of several lines begin
+    with _open_lines(path) as file:
+        for _, lines in _rows(file, delimiter):
+            if len(lines) > 1 and _takes_in_rows(lines, delimiter):
+                joined.append(first)
+            elif len(lines) > _FEW_LINES:
+                long.append(first)
+            first += len(lines)
     if long:
         text = "%s, %s: a quoted text has more than %d lines; if it should not, a quote is missing"
         log.warning(text, path, _numbered(long), _FEW_LINES)
     if not joined:
         return False
     with _open_lines(path) as file:
-        rows = chain.from_iterable(_parse([_bare(line)], delimiter) for line in file)
-        widths = {len(row) if isinstance(row, list) else 0 for row in rows}
+        rows = chain.from_iterable(_rows([_bare(line)], delimiter) for line in file)
+        widths = {len(row) if isinstance(row, list) else 0 for row, _ in rows if row}
     problem = f"{path}, {_numbered(joined)}: a quote opens a text that does not end in its row"
     if len(widths) > 1 or max(widths) < 2:
         raise SourceError(
@@ -117,34 +131,6 @@ def _has_row_per_line(path: Path, size: int, version: int, delimiter: str) -> bo
         )
     log.warning("%s: each line is read as a row of its own", problem)
     return True
-
-
-def _rows_of_lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines of each row that has several, with the number of the first one.
-
-    An empty line follows those of a row that is still open at the end of the file.
-    """
-    held: list[str] = []
-
-    def lines(file: TextIOWrapper) -> Iterator[str]:
-        for line in file:
-            held.append(line)
-            yield line
-        held.append("")
-
-    with _open_lines(path) as file:
-        rows, first = csv.reader(lines(file), delimiter=delimiter), 1
-        while True:
-            held.clear()
-            try:
-                next(rows)
-            except StopIteration:
-                return
-            except csv.Error:  # the row is yielded as one that cannot be read
-                pass
-            if len(held) > 1:
-                yield first, held
-            first += len(held)
 
 
 def _takes_in_rows(lines: Sequence[str], delimiter: str) -> bool:
@@ -237,7 +223,8 @@ def delimiter_of(path: Path) -> str:
 def _first_row(path: Path, delimiter: str) -> list[str]:
     """First row of a delimited file, split at a delimiter."""
     with _open_lines(path) as lines:
-        row = next(_parse(lines, delimiter), [])
+        rows = (row for row, _ in _rows(lines, delimiter) if row)
+        row = next(rows, [])
     return row if isinstance(row, list) else []
 
 
