@@ -61,7 +61,7 @@ def test_mps_is_used_where_it_is_named_and_in_fp32_alone(
     ("kind", "precision", "message"),
     [
         ("cpu", "fp16", "'fp16' is not supported on cpu .*: fp32, bf16$"),
-        ("cuda", "bf16", "'bf16' is not supported on cuda .*: fp32, fp16$"),
+        ("cuda", "bf16", "'bf16' is not supported on cuda .*: fp16, fp32$"),
     ],
 )
 def test_a_precision_that_the_device_lacks_is_refused_under_its_key(

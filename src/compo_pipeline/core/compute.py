@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from compo_pipeline.core.settings import SettingsError
 
@@ -119,15 +119,13 @@ def resolve(
         SettingsError: there is no such device here, or it does not compute in this precision.
     """
     place = choose_device(device, key=f"{key}.device")
-    if precision == "auto":
-        return Compute(place, _fastest_precision(place))
-    offered = _supported_precisions(place)
-    if precision not in offered:
+    offered = _precisions(place)
+    if precision != "auto" and precision not in offered:
         raise SettingsError(
             f"{key}.precision: '{precision}' is not supported on {place} "
             f"({_hardware(place)}); allowed here: {', '.join(offered)}"
         )
-    return Compute(place, precision)
+    return Compute(place, offered[0] if precision == "auto" else cast("Precision", precision))
 
 
 def choose_device(name: str, *, key: str) -> torch.device:
@@ -189,22 +187,17 @@ def multiplies_bf16(device: torch.device) -> bool:
     return False
 
 
-def _fastest_precision(device: torch.device) -> Precision:
-    """The fastest precision on a device, which `auto` stands for."""
-    if multiplies_bf16(device):
-        return "bf16"
-    return "fp16" if device.type == "cuda" else "fp32"
-
-
-def _supported_precisions(device: torch.device) -> tuple[Precision, ...]:
-    """Precisions that may be configured for a device.
+def _precisions(device: torch.device) -> tuple[Precision, ...]:
+    """Precisions that may be configured for a device; `auto` stands for the first, the fastest.
 
     A CPU that emulates bf16 is allowed it, so that a run that was started in bf16 elsewhere can be
     resumed.
     """
     if device.type == "cuda":
-        return ("fp32", "bf16", "fp16") if multiplies_bf16(device) else ("fp32", "fp16")
-    return ("fp32", "bf16") if device.type == "cpu" else ("fp32",)
+        return ("bf16", "fp32", "fp16") if multiplies_bf16(device) else ("fp16", "fp32")
+    if device.type == "cpu":
+        return ("bf16", "fp32") if multiplies_bf16(device) else ("fp32", "bf16")
+    return ("fp32",)
 
 
 def _devices_here() -> list[str]:

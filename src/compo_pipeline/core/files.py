@@ -187,12 +187,6 @@ def write_files(files: Mapping[str, str | bytes], folder: Path) -> None:
             file.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def read_files(folder: Path) -> dict[str, bytes]:
-    """Contents of all files below a folder, by path in it."""
-    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
-
-
 def size_and_time(path: Path) -> tuple[int, int]:
     """Size and modification time in ns of a file.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import mmap
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -36,7 +37,6 @@ Row = TypeVar("Row")
 BATCH = 10_000  # rows of an arrow batch
 GROUP = 5_000  # rows in memory as objects while they are written
 _MAPPED = 64 * 2**20  # bytes of a table, decompressed, from which on it is memory-mapped
-_SOURCE = b"source"
 
 HELD_OUT = "held_out"
 """Split of the rows that a sample leaves, where `foils.carve` asks for some."""
@@ -95,11 +95,13 @@ class Table(Sequence[Row]):
             groups = range(file.num_row_groups)
             if sum(file.metadata.row_group(group).total_byte_size for group in groups) <= _MAPPED:
                 return cls(row_type, file.read(), source=(path, copy))
-            copy, source = copy or path.with_suffix(".arrow"), f"{size_and_time(path)}"
-            if not _is_copy(copy, source):
-                with atomic_file(copy) as temporary, temporary.open("wb") as sink:
-                    columns = schema(cast(type, row_type)).with_metadata({_SOURCE: source})
-                    _write_arrow(sink, batches(file, BATCH), columns)
+            copy = copy or path.with_suffix(".arrow")
+            _, written = size_and_time(path)  # the copy gets the same time
+            if not copy.exists() or size_and_time(copy)[1] != written:
+                with atomic_file(copy) as temporary:
+                    with temporary.open("wb") as sink:
+                        _write_arrow(sink, batches(file, BATCH), schema(cast(type, row_type)))
+                    os.utime(temporary, ns=(written, written))
         with copy.open("rb") as mapped:
             return cls(row_type, _read_arrow(mapped), source=(path, copy))
 
@@ -393,13 +395,3 @@ def _read_arrow(file: Any) -> pa.Table:
 
     content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return pa.ipc.open_file(pa.py_buffer(content)).read_all()
-
-
-def _is_copy(copy: Path, source: str) -> bool:
-    """Whether an Arrow file is the copy of a table file of this size and time."""
-    import pyarrow as pa
-
-    if not copy.exists():
-        return False
-    with copy.open("rb") as file:
-        return bool(pa.ipc.open_file(file).schema.metadata[_SOURCE].decode() == source)

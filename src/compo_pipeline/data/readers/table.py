@@ -48,6 +48,9 @@ from compo_pipeline.data.settings import DataSettings
 METADATA = "metadata"
 """Name of the hub's tables of a folder of images, whose paths start from the table's folder."""
 
+_JSON = (".json", ".jsonl", ".ndjson")
+SUFFIXES = (".csv", ".tsv", *_JSON, ".parquet")
+"""Endings of the files that are tables."""
 _BATCH = 4096
 _SAMPLE = 100  # records that tell the columns
 _SPLIT, _CAPTION = "split", "caption"
@@ -65,7 +68,7 @@ _GUESSED = re.compile(r"[\w -]+")  # a column's name that patterns and --params 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
     """Paths of the split's tables, sorted by name."""
-    return split_files(data, source, *_RECORDS)
+    return split_files(data, source, *SUFFIXES)
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
@@ -175,7 +178,7 @@ def records(path: Path, columns: list[str]) -> Iterator[Values]:
     if other:
         named = ", ".join(f"{shown(own)} as {name}" for name, own in other.items())
         log_once(f"{path}: columns are read by another spelling: {named}")
-    for values in _RECORDS[path.suffix](path, list(dict.fromkeys(own_names.values()))):
+    for values in _records(path, list(dict.fromkeys(own_names.values()))):
         if other and isinstance(values, Mapping):
             values = {**values, **{name: values.get(own) for name, own in other.items()}}
         yield values
@@ -195,7 +198,7 @@ def column_names(path: Path) -> list[str]:
         with parquet_file(path, trusted=False) as file:
             return list(file.schema_arrow.names)
     if path.suffix in _JSON:
-        return list(dict.fromkeys(chain.from_iterable(_sample(_RECORDS[path.suffix](path, [])))))
+        return list(dict.fromkeys(chain.from_iterable(_sample(_records(path, [])))))
     header = next(csv_rows(path, delimiter_of(path)), [])
     return [] if isinstance(header, UnreadableRecord) else header
 
@@ -240,7 +243,19 @@ def _sentences(value: Any) -> tuple[Any, ...]:
 Values = Mapping[str, Any] | UnreadableRecord
 
 
-def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
+def _records(path: Path, columns: list[str]) -> Iterator[Values]:
+    """Yield the records of a table; of Parquet, some columns, or all but images."""
+    if path.suffix == ".parquet":
+        yield from parquet_records(path, columns)
+    elif path.suffix not in _JSON:
+        yield from _csv_records(path)
+    elif path.suffix == ".json" and (rows := parsed_json(path, size_and_time(path))) is not None:
+        yield from (_object(values, f"entry {n}") for n, values in enumerate(rows, start=1))
+    else:
+        yield from _json_lines(path)
+
+
+def _csv_records(path: Path) -> Iterator[Values]:
     """Yield the rows of a CSV or TSV file, as mappings by its header."""
     rows = csv_rows(path, delimiter_of(path))
     header = next(rows, [])
@@ -255,34 +270,21 @@ def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
             yield dict(zip(header, row, strict=True))
 
 
-def _json_lines(path: Path, columns: list[str]) -> Iterator[Values]:
+def _json_lines(path: Path) -> Iterator[Values]:
     """Yield the objects of a JSON lines file."""
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
             try:
-                values = parse_json(line)
+                if line.strip():
+                    yield _object(parse_json(line), f"line {number}")
             except ValueError as error:
                 yield UnreadableRecord(f"line {number}: {error}")
-                continue
-            if isinstance(values, dict):
-                yield values
-            else:
-                yield UnreadableRecord(f"line {number}: {shown(values)}, expected an object")
 
 
-def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
-    """Yield the objects of a JSON file that is, or holds, a list of them."""
-    rows = parsed_json(path, size_and_time(path))
-    if rows is None:
-        yield from _json_lines(path, [])
-        return
-    for number, values in enumerate(rows, start=1):
-        if isinstance(values, dict):
-            yield values
-        else:
-            yield UnreadableRecord(f"entry {number}: {shown(values)}, expected an object")
+def _object(values: Any, place: str) -> Values:
+    if isinstance(values, dict):
+        return values
+    return UnreadableRecord(f"{place}: {shown(values)}, expected an object")
 
 
 @lru_cache(maxsize=1)
@@ -297,7 +299,7 @@ def parsed_json(path: Path, version: tuple[int, int]) -> list[Any] | None:
     try:
         content = read_json(path)
     except ValueError as error:
-        if isinstance(next(_json_lines(path, []), None), Mapping):
+        if isinstance(next(_json_lines(path), None), Mapping):
             return None
         raise SourceError(f"{error}; fetch it again") from error
     rows = _rows_of(content)
@@ -397,7 +399,7 @@ def guessed_columns(path: Path) -> dict[str, list[str]]:
     captions by their names, else by their values, texts of several words. Karpathy's file names
     without a folder are a pattern of two columns.
     """
-    rows = _sample(_RECORDS[path.suffix](path, []))
+    rows = _sample(_records(path, []))
     names = list(filter(_GUESSED.fullmatch, dict.fromkeys(chain.from_iterable(rows))))
     texts = {
         name: [text for row in rows for text in captions_of(row.get(name)) if text]
@@ -426,16 +428,3 @@ def _by_name(names: Iterable[str], wanted: tuple[str, ...], others: bool = False
     place = {name: re.sub(r"[\W_]+", "", name.casefold()) for name in names}
     ranked = sorted(place, key=lambda name: (*wanted, place[name]).index(place[name]))
     return [name for name in ranked if others or place[name] in wanted]
-
-
-_JSON = (".json", ".jsonl", ".ndjson")
-_RECORDS = {
-    ".csv": _csv_records,
-    ".tsv": _csv_records,
-    ".json": _json_records,
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".parquet": parquet_records,
-}
-SUFFIXES = tuple(_RECORDS)
-"""Endings of the files that are tables."""

@@ -36,15 +36,16 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """Yield a caption record per sample of the shards."""
     paths = caption_files(data, source)
+    if damaged := {path: damage for path in paths if (damage := _damage(path))}:
+        path, damage = next(iter(damaged.items()))
+        raise SourceError(
+            f"{len(damaged)} of {len(paths)} tar archives cannot be read to the end: {path} is "
+            f"{damage}; fetch again or move away {listed([*map(str, damaged)])}"
+        )
+    endings = tuple(filter(None, (data.columns.image, data.columns.caption)))
     for path in paths:
-        if damage := _damage(path):
-            damaged = [str(each) for each in paths if _damage(each)]
-            raise SourceError(
-                f"{len(damaged)} of {len(paths)} tar archives cannot be read to the end: {path} is "
-                f"{damage}; fetch again or move away {listed(damaged)}"
-            )
         name = f"{split}-{path.relative_to(data.root).as_posix().removesuffix('.tar')}"
-        for key, sample in _samples(data, path).items():
+        for key, sample in archives.samples(archives.scan(path), endings).items():
             yield _record(data, split, name, key, path, sample.members)
             for _ in range(1, sample.total):
                 detail = f"another sample has the key {shown(key)}, with {listed(sample.members)}"
@@ -52,27 +53,11 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 
 
 def _damage(path: Path) -> str:
-    """Damage of an archive, after which nobody knows how many samples follow.
-
-    Empty if there is none.
-
-    Raises:
-        SourceError: it cannot be read.
-    """
+    """Damage of an archive, after which nobody knows how many samples follow, or an empty text."""
     try:
         return archives.scan(path).damage
-    except OSError as error:
-        raise SourceError(
-            f"{path} cannot be read: {error.strerror}; fetch it again, or change data.splits"
-        ) from error
-    except ValueError as error:
-        return str(error).removeprefix(f"{path} is ")
-
-
-def _samples(data: DataSettings, path: Path) -> dict[str, archives.Sample]:
-    """Samples of a shard by key."""
-    endings = filter(None, (data.columns.image, data.columns.caption))
-    return archives.samples(archives.scan(path), tuple(endings))
+    except (OSError, ValueError) as error:
+        return f"unreadable: {error}"
 
 
 def _record(
