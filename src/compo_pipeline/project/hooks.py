@@ -166,7 +166,7 @@ class ProjectHooks:
         later command's settings does not concern the MLflow run.
 
         Raises:
-            DiskFullError: naming the file, or the disk with the least space.
+            DiskFullError: naming the disk with the least space.
             SettingsError: naming the damaged file and the pipeline that writes it, or the store.
             RemoteError: naming the URL.
         """
@@ -176,10 +176,9 @@ class ProjectHooks:
 
             tracking.mark_failed(self._run_id, error)
         if is_full_disk(error):
-            named = (each for each in causes(error) if isinstance(each, DiskFullError))
             disks = Path.cwd() / "data", Path(gettempdir()) / "temporary files"
             fullest = min(disks, key=lambda path: shutil.disk_usage(path.parent).free)
-            raise next(named, DiskFullError(fullest)) from None
+            raise DiskFullError(fullest) from None
         for each in causes(error):
             if isinstance(each, RemoteError):
                 raise each from None

@@ -9,7 +9,6 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from io import BufferedReader, TextIOWrapper
-from itertools import chain
 from pathlib import Path
 
 from compo_pipeline.core.files import size_and_time
@@ -53,11 +52,9 @@ def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | Unreadabl
             further rows, and lines that are no rows.
     """
     with _open_lines(path) as lines:
-        if _has_row_per_line(path, *size_and_time(path), delimiter):
-            rows = chain.from_iterable(_rows([_bare(line)], delimiter) for line in lines)
-        else:
-            rows = _rows(lines, delimiter)
-        yield from (row for row, _ in rows if row)
+        alone = _has_row_per_line(path, *size_and_time(path), delimiter)
+        parts = ([_bare(line)] for line in lines) if alone else [lines]
+        yield from (row for part in parts for row, _ in _rows(part, delimiter) if row)
 
 
 def _open_lines(path: Path) -> TextIOWrapper:
@@ -121,8 +118,8 @@ def _has_row_per_line(path: Path, size: int, version: int, delimiter: str) -> bo
     if not joined:
         return False
     with _open_lines(path) as file:
-        rows = chain.from_iterable(_rows([_bare(line)], delimiter) for line in file)
-        widths = {len(row) if isinstance(row, list) else 0 for row, _ in rows if row}
+        rows = (row for line in file for row, _ in _rows([_bare(line)], delimiter) if row)
+        widths = {len(row) if isinstance(row, list) else 0 for row in rows}
     problem = f"{path}, {_numbered(joined)}: a quote opens a text that does not end in its row"
     if len(widths) > 1 or max(widths) < 2:
         raise SourceError(
