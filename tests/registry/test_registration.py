@@ -18,7 +18,6 @@ from PIL import Image
 from rich.console import Console
 
 from compo_pipeline.core.hashing import file_hash
-from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import export, load
@@ -38,9 +37,9 @@ from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.registry.verification import VersionError, verified
 
 SETTINGS = RegistrationSettings()
+Again = Callable[..., Registered]
 RUN = {"method": "clic", "variant": "default", "seed": 7}
 MANIFEST: dict[str, Any] = {"data_hash": "d" * 64, "count": 3, "files": {}}
-DATA = DataSettings(root=Path("data"), format="table", splits={})
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +82,20 @@ def registered(
         patch.setattr(sys, "dont_write_bytecode", False)
         patch.setattr(sys, "pycache_prefix", None)
         return registered_in_a_run(checkpoint, folder, comparison, SETTINGS)
+
+
+@pytest.fixture
+def again(
+    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
+) -> Callable[..., Registered]:
+    """Registers once more, with other settings, another checkpoint or comparison."""
+
+    def register_again(
+        of: Path = checkpoint, compared: Comparison = comparison, **settings: Any
+    ) -> Registered:
+        return registered_in_a_run(of, tmp_path / "export", compared, replace(SETTINGS, **settings))
+
+    return register_again
 
 
 def version_of(alias: str) -> Any:
@@ -133,71 +146,58 @@ def test_version_is_described_by_its_card_and_knows_its_data(registered: Registe
     }
 
 
-def test_same_checkpoint_makes_no_second_version(
-    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
-) -> None:
+def test_same_checkpoint_makes_no_second_version(registered: Registered, again: Again) -> None:
     mlflow.MlflowClient().delete_registered_model_alias("compo-clip", "challenger")
-    again = registered_in_a_run(checkpoint, tmp_path / "export", comparison, SETTINGS)
-    assert again == replace(registered, fresh=False)
+    assert again() == replace(registered, fresh=False)
     assert int(version_of("challenger").version) == registered.version
 
 
 def test_a_version_that_a_kill_left_without_lineage_is_not_used_again(
-    registered: Registered,
-    checkpoint: Path,
-    comparison: Comparison,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    again: Again, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    settings = replace(SETTINGS, name="killed-clip")
-    monkeypatch.setattr(registration, "sign", dies)
-    with pytest.raises(KeyboardInterrupt):
-        registered_in_a_run(checkpoint, tmp_path / "export", comparison, settings)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(registration, "sign", dies)
+        again(name="killed-clip")
     client = mlflow.MlflowClient()
     half = client.get_model_version("killed-clip", "1")
     with pytest.raises(VersionError, match=r"lineage\.json is missing"):
         verified(half, tmp_path / "half", SigningSettings())
-    made = registered_in_a_run(checkpoint, tmp_path / "export", comparison, settings)
+    made = again(name="killed-clip")
     assert made.fresh and made.version == 2
     client.delete_registered_model("killed-clip")
 
 
 def test_overlaps_that_were_measured_anew_are_a_new_version(
-    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
+    again: Again, comparison: Comparison, tmp_path: Path
 ) -> None:
-    settings = replace(SETTINGS, name="measured-clip")
-    first = registered_in_a_run(checkpoint, tmp_path / "export", comparison, settings)
-    assert not registered_in_a_run(checkpoint, tmp_path / "export", comparison, settings).fresh
+    name = "measured-clip"
+    first = again(name=name)
+    assert not again(name=name).fresh
     (overlap,) = comparison.overlaps
     more = replace(comparison, overlaps=(replace(overlap, same_bytes=2),))
-    second = registered_in_a_run(checkpoint, tmp_path / "export", more, settings)
+    second = again(compared=more, name=name)
     assert second.fresh and second.version == first.version + 1
-    version = mlflow.MlflowClient().get_model_version("measured-clip", str(second.version))
-    assert (
-        verified(version, tmp_path / "copy", SigningSettings()).evidence.overlaps == more.overlaps
-    )
+    version = mlflow.MlflowClient().get_model_version(name, str(second.version))
+    found = verified(version, tmp_path / "copy", SigningSettings()).evidence
+    assert found.overlaps == more.overlaps
 
 
 def test_without_an_alias_no_alias_moves(
-    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
+    registered: Registered, again: Again, checkpoint: Path, tmp_path: Path
 ) -> None:
     before = mlflow.MlflowClient().get_registered_model("compo-clip").aliases
-    other = export(load(checkpoint), tmp_path / "other", precision="fp16")
-    ablation = replace(SETTINGS, alias=None)
-    made = registered_in_a_run(other, tmp_path / "export", comparison, ablation)
+    made = again(export(load(checkpoint), tmp_path / "other", precision="fp16"), alias=None)
     assert made.fresh and made.alias is None and made.version > registered.version
     assert mlflow.MlflowClient().get_registered_model("compo-clip").aliases == before
 
 
 def test_versions_are_listed_with_their_origin(registered: Registered) -> None:
-    console = Console(file=io.StringIO(), width=200)
-    versions.show_table(console)
-    assert isinstance(console.file, io.StringIO)
-    table = console.file.getvalue().partition("\ncompo-clip\n")[2].partition("\n\n")[0]
+    printed = io.StringIO()
+    versions.show_table(Console(file=printed, width=200))
+    table = printed.getvalue().partition("\ncompo-clip\n")[2].partition("\n\n")[0]
     (row,) = [line for line in table.splitlines() if re.search(r"\bchallenger\b", line)]
     said = [str(registered.version), "challenger", "toy", "clic", "default", "7"]
     assert row.split()[: len(said)] == said and "+45.0" in table
@@ -205,17 +205,15 @@ def test_versions_are_listed_with_their_origin(registered: Registered) -> None:
 
 def test_with_keys_a_version_is_signed_and_unsigned_ones_are_not_used_again(
     registered: Registered,
-    checkpoint: Path,
-    comparison: Comparison,
+    again: Again,
     key_pair: Callable[[str], SigningSettings],
     tmp_path: Path,
 ) -> None:
-    keys = replace(SETTINGS, alias="signed", signing=key_pair("registration"))
-    first = registered_in_a_run(checkpoint, tmp_path / "export", comparison, keys)
+    keys = key_pair("registration")
+    first = again(alias="signed", signing=keys)
     assert first.fresh and first.version > registered.version
-    again = registered_in_a_run(checkpoint, tmp_path / "again", comparison, keys)
-    assert again == replace(first, fresh=False)
-    public = SigningSettings(keys.signing.public_key)
+    assert again(alias="signed", signing=keys) == replace(first, fresh=False)
+    public = SigningSettings(keys.public_key)
     assert verified(version_of("signed"), tmp_path / "copy", public).load()
     with pytest.raises(VersionError, match=r"model\.sig is missing"):
         verified(version_of("challenger"), tmp_path / "unsigned", public)
@@ -225,23 +223,18 @@ def test_with_keys_a_version_is_signed_and_unsigned_ones_are_not_used_again(
 
 
 def test_other_precision_or_weights_are_another_version(
-    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
+    registered: Registered, again: Again, checkpoint: Path, tmp_path: Path
 ) -> None:
-    half = replace(SETTINGS, precision="fp16", alias="half")
-    first = registered_in_a_run(checkpoint, tmp_path / "export", comparison, half)
+    first = again(precision="fp16", alias="half")
     assert first.version != registered.version
-    weights = Path(mlflow.artifacts.download_artifacts(first.model_uri))
-    assert (
-        file_hash(next(weights.rglob("*.safetensors")))
-        != version_of("half").tags["checkpoint_sha256"]
-    ), "the tag names the checkpoint, not the rounded export"
+    files = Path(mlflow.artifacts.download_artifacts(first.model_uri))
+    rounded = file_hash(next(files.rglob("*.safetensors")))
+    assert rounded != version_of("half").tags["checkpoint_sha256"], "the tag is of the checkpoint"
 
-    half32 = replace(SETTINGS, alias="half")
     other = load(checkpoint)
     with torch.no_grad():
         other.model.text_projection.mul_(2)
-    folder = export(other, tmp_path / "other")
-    second = registered_in_a_run(folder, tmp_path / "export2", comparison, half32)
+    second = again(export(other, tmp_path / "other"), alias="half")
     assert second.version > first.version
     assert int(version_of("half").version) == second.version
     assert int(version_of("challenger").version) == registered.version
