@@ -1,9 +1,8 @@
 """The hook configures MLflow for pipelines that have a run, and for no others."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from kedro.framework.hooks import _create_hook_manager
@@ -16,24 +15,20 @@ from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 
-class Calls:
-    def __init__(self) -> None:
-        self.configured: list[Any] = []
-        self.failed: list[tuple[str, str]] = []
+class Calls(NamedTuple):
+    """What the store was asked for."""
+
+    configured: list[Any]
+    failed: list[tuple[str, str]]
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
-    made = Calls()
-    monkeypatch.setattr(
-        tracking, "configure", lambda settings, path: made.configured.append(settings)
-    )
-    monkeypatch.setattr(
-        tracking,
-        "mark_failed",
-        lambda run, error: made.failed.append((run, str(error))),
-    )
-    yield made
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    made = Calls([], [])
+    monkeypatch.setattr(tracking, "configure", lambda settings, _: made.configured.append(settings))
+    failed = made.failed.append
+    monkeypatch.setattr(tracking, "mark_failed", lambda run, error: failed((run, str(error))))
+    return made
 
 
 def prepared(**store: Any) -> ProjectHooks:
@@ -47,12 +42,7 @@ def prepared(**store: Any) -> ProjectHooks:
 def run(hook: ProjectHooks, pipeline: Pipeline) -> None:
     manager = _create_hook_manager()
     manager.register(hook)
-    catalog = DataCatalog(
-        {
-            "run": MemoryDataset(),
-            "start": MemoryDataset(1),
-        }
-    )
+    catalog = DataCatalog({"run": MemoryDataset(), "start": MemoryDataset(1)})
     hook._configure_tracking(pipeline)
     try:
         SequentialRunner().run(pipeline, catalog, hook_manager=manager)

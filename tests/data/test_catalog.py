@@ -23,16 +23,7 @@ ROW_TYPES = (
 
 
 def caption(number: int, *sentences: str) -> records.Caption:
-    return records.Caption(
-        sample_id=f"id{number}",
-        image_id="i",
-        image=f"a/{number}.png",
-        width=3,
-        height=4,
-        sentences=sentences,
-        source="test",
-        split="train",
-    )
+    return records.Caption(f"id{number}", "i", f"a/{number}.png", 3, 4, sentences, "test", "train")
 
 
 @pytest.mark.parametrize("row_type", ROW_TYPES, ids=lambda row_type: row_type.__name__)

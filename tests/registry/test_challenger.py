@@ -35,6 +35,7 @@ from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.settings import ServingSettings
 
 LEAST = 12
+Models = tuple[LoadedModel, LoadedModel]
 
 
 CELLS = [
@@ -53,7 +54,7 @@ def question(seed: int, rows: int = 1, texts: int = 2) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def pair(tiny_model: Callable[..., Path]) -> tuple[LoadedModel, LoadedModel]:
+def pair(tiny_model: Callable[..., Path]) -> Models:
     """Champion and challenger."""
     return load(tiny_model(seed=1)), load(tiny_model(seed=2))
 
@@ -68,7 +69,7 @@ def order(loaded: LoadedModel, body: dict[str, Any]) -> list[list[int]]:
     return found
 
 
-def alike(pair: tuple[LoadedModel, LoadedModel], body: dict[str, Any]) -> bool:
+def alike(pair: Models, body: dict[str, Any]) -> bool:
     """Whether both models order all rows alike."""
     ours, theirs = (order(loaded, body) for loaded in pair)
     return ours == theirs
@@ -77,7 +78,7 @@ def alike(pair: tuple[LoadedModel, LoadedModel], body: dict[str, Any]) -> bool:
 class Server:
     """A champion and a challenger, in this process."""
 
-    def __init__(self, pair: tuple[LoadedModel, LoadedModel], shadow: float) -> None:
+    def __init__(self, pair: Models, shadow: float) -> None:
         served = [Served("toy", n, each.fingerprint) for n, each in enumerate(pair, start=1)]
         self.deployment = Deployment(pair[0], served[0], ServingSettings())
         self.shadow = Shadow(self.deployment, pair[1], served[1], shadow)
@@ -103,7 +104,7 @@ class Server:
 
 @pytest.fixture
 def server(
-    pair: tuple[LoadedModel, LoadedModel],
+    pair: Models,
 ) -> Iterator[Callable[..., Server]]:
     """Makes servers."""
     made: list[Server] = []
@@ -118,7 +119,7 @@ def server(
 
 
 def test_the_agreement_is_the_share_of_requests_ordered_alike(
-    server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel]
+    server: Callable[..., Server], pair: Models
 ) -> None:
     served = server(shadow=1.0)
     bodies = [question(number, rows=1 + 2 * (number % 2)) for number in range(40)]
@@ -173,7 +174,7 @@ def test_a_shadow_that_fails_or_is_slow_is_not_the_users_problem(
 
 
 def test_another_challenger_begins_anew(
-    server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel], tiny_clip: Path
+    server: Callable[..., Server], pair: Models, tiny_clip: Path
 ) -> None:
     served, other = server(shadow=1.0), load(tiny_clip)
     bodies = [question(number) for number in range(LEAST)]
@@ -193,7 +194,7 @@ def test_another_challenger_begins_anew(
 
 
 def test_a_challenger_with_the_weights_of_the_champion_pauses(
-    server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel]
+    server: Callable[..., Server], pair: Models
 ) -> None:
     served, promoted = server(shadow=1.0), Served("toy", 2, pair[1].fingerprint)
     served.ask_all(question(number) for number in range(LEAST))
@@ -213,7 +214,7 @@ class Registry(NamedTuple):
     """A registered model with a champion and a challenger, versions 1 and 2."""
 
     name: str
-    registration: RegistrationSettings
+    add: Callable[[LoadedModel], Path]
     serve: Callable[..., list[TestClient]]
 
 
@@ -222,7 +223,7 @@ def registry(
     configure: Callable[[str], None],
     version_files: Callable[..., dict[str, str]],
     sealed: Callable[..., Any],
-    pair: tuple[LoadedModel, LoadedModel],
+    pair: Models,
     key_pair: Callable[..., SigningSettings],
     mlflow_project: Path,
     tmp_path: Path,
@@ -233,11 +234,18 @@ def registry(
     keys, client = key_pair("challenger"), mlflow.MlflowClient()
     name = f"challenged-{tmp_path.name}"
     client.create_registered_model(name)
-    for number, alias in enumerate(("champion", "challenger")):
-        folder = tmp_path / alias
-        tags = version_files(pair[number], folder)
+    numbers = itertools.count(1)
+
+    def add(loaded: LoadedModel) -> Path:
+        """The folder of a model that is registered as the next version."""
+        folder = tmp_path / f"version {next(numbers)}"
+        tags = version_files(loaded, folder)
         run_id = tracking.open_run("made", {})
         sealed(client.create_model_version(name, str(folder), run_id, tags=tags), keys)
+        return folder
+
+    for number, alias in enumerate(("champion", "challenger")):
+        add(pair[number])
         client.set_registered_model_alias(name, alias, str(number + 1))
     registration = RegistrationSettings(name, signing=keys)
 
@@ -257,42 +265,18 @@ def registry(
         given = settings or ServingSettings(), registration, TrackingSettings()
         serving.run(*given, model, None, None, "127.0.0.1", free_port(), *trial)
 
-    return Registry(name, registration, start)
-
-
-def add_version(
-    registry: Registry,
-    loaded: LoadedModel,
-    folder: Path,
-    version_files: Callable[..., dict[str, str]],
-    sealed: Callable[..., Any],
-) -> Path:
-    """Register a model as the next version, whose folder is returned."""
-    tags = version_files(loaded, folder)
-    run_id = tracking.open_run("made", {})
-    version = mlflow.MlflowClient().create_model_version(
-        registry.name, str(folder), run_id, tags=tags
-    )
-    sealed(version, registry.registration.signing)
-    return folder
+    return Registry(name, add, start)
 
 
 def test_the_challenger_follows_its_alias_while_requests_come(
-    registry: Registry,
-    pair: tuple[LoadedModel, LoadedModel],
-    tiny_clip: Path,
-    tmp_path: Path,
-    version_files: Callable[..., dict[str, str]],
-    sealed: Callable[..., Any],
-    caplog: pytest.LogCaptureFixture,
+    registry: Registry, tiny_clip: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = load(tiny_clip)
-    damaged = add_version(registry, other, tmp_path / "damaged", version_files, sealed)
-    weights = next(damaged.rglob("open_clip_model.safetensors"))
+    weights = next(registry.add(other).rglob("open_clip_model.safetensors"))
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    add_version(registry, other, tmp_path / "sound", version_files, sealed)
+    registry.add(other)
     ended, statuses = threading.Event(), Counter[int]()
 
     def ask(client: TestClient) -> None:

@@ -22,16 +22,8 @@ SENTENCES = ("a red cube", "Two cats!", "a dog is near the small blue house", "a
 
 
 def caption(number: int, sentences: tuple[str, ...], split: str, name: str = "") -> Caption:
-    return Caption(
-        sample_id=f"sample-{name or number}",
-        image_id=f"id-{number}",
-        image=f"picture-{number}.png",
-        width=32,
-        height=32,
-        sentences=sentences,
-        source="val",
-        split=split,
-    )
+    names = f"sample-{name or number}", f"id-{number}", f"picture-{number}.png"
+    return Caption(*names, 32, 32, sentences, "val", split)
 
 
 @pytest.fixture(scope="module")

@@ -70,16 +70,8 @@ class Asked(NamedTuple):
 @pytest.fixture
 def asked(subtask: Subtask, models: tuple[Path, Path]) -> Asked:
     """Training rows with two sentences of the items, and no image of them."""
-    caption = Caption(
-        sample_id="0",
-        image_id="0",
-        image="train/0.png",
-        width=32,
-        height=32,
-        sentences=("cup 0", "A cup is 1."),
-        source="train",
-        split="train",
-    )
+    sentences = ("cup 0", "A cup is 1.")
+    caption = Caption("0", "0", "train/0.png", 32, 32, sentences, "train", "train")
     return Asked(
         items=[subtask],
         slices={},

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from compo_pipeline.core.records import Caption, Fact, Rejected
-from compo_pipeline.core.settings import parse
+from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.data.catalog import PageDataset
 from compo_pipeline.data.quality.quarantine import TooManyBadRows, refuse_too_many, valid_captions
 from compo_pipeline.data.quality.settings import DataValidationSettings, RowRule
@@ -211,3 +211,18 @@ def test_no_rows_and_no_rules(settings: DataValidationSettings, tmp_path: Path) 
     assert (entries, result["records"]) == ([UNPARSEABLE], 1)
     entries, _, _ = validate(numbered(GOOD), [], replace(settings, rules={}), tmp_path / "docs")
     assert entries == []
+
+
+WIDTH = {"column": "width", "least": 32}
+
+
+def test_null_takes_a_rule_away() -> None:
+    values = {"tolerated_share": 0.1, "rules": {"width": None, "height": WIDTH}}
+    assert list(parse(DataValidationSettings, values, "validation").rules) == ["height"]
+
+
+def test_two_names_of_one_rule() -> None:
+    # Great Expectations would keep one of them in silence.
+    values = {"tolerated_share": 0.1, "rules": {"one": WIDTH, "two": {**WIDTH, "means": "x"}}}
+    with pytest.raises(SettingsError, match=r"rules\.one and rules\.two are the same"):
+        parse(DataValidationSettings, values, "validation")
