@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class Environment:
         rows: that train, of so few images that all epochs are a few dozen steps.
         images: of the split that trains, beside the HELD_OUT that are carved from it.
         base: the fixture of the model that is fine-tuned.
-        apart: the fixture of its further values: folders, sizes, or what is not installed.
+        apart: its further values, or the fixture of them: folders, sizes, what is not installed.
         carves: whether the split that trains has the held-out images too.
     """
 
@@ -48,7 +48,7 @@ class Environment:
     rows: int
     images: int
     base: str = "small_clip"
-    apart: str = "nothing"
+    apart: str | Mapping[str, Any] = field(default_factory=dict)
     carves: bool = True
 
 
@@ -57,9 +57,9 @@ ENVIRONMENTS = {
     "laion": Environment(layouts.cogvlm_laion, 320, 320),
     "redcaps": Environment(layouts.pixelprose, 320, 320),
     "cc12m": Environment(layouts.pixelprose, 320, 320),
-    "fsc_coco": Environment(layouts.neg_clip, 128, 64, apart="lexicon", carves=False),
-    "fsc_cc3m": Environment(layouts.img2dataset, 128, 128, apart="lexicon"),
-    "fsc_laion_coco": Environment(layouts.img2dataset, 128, 128, apart="lexicon"),
+    "fsc_coco": Environment(layouts.neg_clip, 128, 64, apart=LEXICON, carves=False),
+    "fsc_cc3m": Environment(layouts.img2dataset, 128, 128, apart=LEXICON),
+    "fsc_laion_coco": Environment(layouts.img2dataset, 128, 128, apart=LEXICON),
     "siglip_cc3m": Environment(layouts.dreamlip, 128, 128, base="small_siglip"),
     "sparcl_coco": Environment(layouts.coco_2014, 256, 320, apart="small_diffusion"),
     "table": Environment(layouts.table, 64, 32, carves=False),
@@ -97,16 +97,6 @@ def small_siglip(
     """Folder of a SigLIP with its tokenizer."""
     folder = models.write_siglip(tmp_path_factory.mktemp("base") / "siglip")
     return write_siglip_tokenizer(folder, models.PIECES)
-
-
-@pytest.fixture
-def nothing() -> dict[str, Any]:
-    return {}
-
-
-@pytest.fixture
-def lexicon() -> dict[str, Any]:
-    return LEXICON
 
 
 @pytest.fixture
@@ -179,13 +169,14 @@ def chain(
         (folder / "true").mkdir()
         own.layout(folder / "true", train, held_out)
         benchmarks.write(folder / "benchmarks", asked, folder / "benchmarks" / "images")
+        apart = own.apart
         values = {
             "data.root": str(folder / "true"),
             "benchmarks.root": str(folder / "benchmarks"),
             "model.name": f"local-dir:{request.getfixturevalue(own.base)}",
             "model.pretrained": None,
             **small(own.rows),
-            **request.getfixturevalue(own.apart),
+            **(request.getfixturevalue(apart) if isinstance(apart, str) else apart),
         }
         if carved:
             values["foils.carve"] = carved

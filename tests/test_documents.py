@@ -1,6 +1,6 @@
 """The figures in README.md, findings.md and departures.md are those of benchmarks/results."""
 
-import importlib.util
+import importlib
 from pathlib import Path
 from types import ModuleType
 
@@ -14,13 +14,8 @@ FIGURE = "<!-- figure: seeds_fp32 > rows > sugar_crepe/accuracy/add_att > vs_bas
 @pytest.fixture
 def documents(project: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script that writes the figures."""
-    file = project / "benchmarks" / "documents.py"
-    monkeypatch.syspath_prepend(file.parent)
-    spec = importlib.util.spec_from_file_location("documents", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(project / "benchmarks")
+    return importlib.import_module("documents")
 
 
 @pytest.mark.parametrize(
@@ -31,9 +26,7 @@ def test_figures_are_those_of_the_results(documents: ModuleType, project: Path, 
     advice = "stale: python benchmarks/documents.py"
     assert name in documents.DOCUMENTS and "<!-- results: " in text
     assert documents.written(text) == text, advice
-    assert documents.unsupported(text) == [], (
-        "figures without a result: see benchmarks/documents.py"
-    )
+    assert documents.unsupported(text) == [], "figures without a result"
 
 
 def test_an_advised_recipe_gains_what_the_results_say(documents: ModuleType) -> None:
@@ -52,13 +45,7 @@ def test_a_figure_that_was_changed_by_hand_is_found(documents: ModuleType, proje
     assert "-9.9" not in documents.written(inline)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "It gains +3.1 [+2.0, +4.2].",
-        "A readout finds 99% of them.",
-    ],
-)
+@pytest.mark.parametrize("line", ["It gains +3.1 [+2.0, +4.2].", "A readout finds 99% of them."])
 def test_a_figure_without_a_result_is_found(documents: ModuleType, line: str) -> None:
     supported = f"With 95% intervals {FIGURE}+1.0 [+0.5, +1.5]<!-- /figure -->, significant at 5%."
     assert documents.unsupported(f"{supported}\n{line}\n") == [line]

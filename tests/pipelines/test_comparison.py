@@ -27,20 +27,13 @@ from compo_pipeline.project.settings import Parameters
 from compo_pipeline.tuning import cells as runs
 from compo_pipeline.tuning.cells import find_cells, load_runs
 
+CELLS = {"CLIC": {"method": "clic"}, "lower": {"method": "clic", "variant": "low"}}
 SETS = {
-    "two": {
-        "seeds": 2,
-        "cells": {
-            "CLIC": {"method": "clic"},
-            "lower": {"method": "clic", "variant": "low"},
-        },
-    },
+    "two": {"seeds": 2, "cells": CELLS},
     "other": {"seeds": 1, "cells": {"FSC": {"env": "fsc"}}},
 }
-COMMAND = CommandOptions(
-    "smoke",
-    {"set": "two", "comparison_sets": {"two": {"seeds": 2}}, "training": {"workers": 0}},
-)
+GIVEN = {"set": "two", "comparison_sets": {"two": {"seeds": 2}}, "training": {"workers": 0}}
+COMMAND = CommandOptions("smoke", GIVEN)
 
 
 @pytest.fixture

@@ -61,19 +61,8 @@ def run(root: Path, captions: list[Caption], tmp_path: Path) -> Callable[..., An
     def start(method: str = "sparcl", **changed: Any) -> Any:
         state, folder = str(tmp_path / "state"), tmp_path / "images"
         chosen = parse(CounterfactualSettings, changed, "counterfactuals")
-        given = (
-            captions,
-            facts,
-            "train",
-            method,
-            chosen,
-            "compo_en",
-            root,
-            SceneSettings(),
-            state,
-            LOCAL,
-        )
-        rows, quarantine, images = make_counterfactuals(*given)
+        given = captions, facts, "train", method, chosen, "compo_en", root, SceneSettings()
+        rows, quarantine, images = make_counterfactuals(*given, state, LOCAL)
         FolderDataset(filepath=str(folder)).save(images)
         return list(rows), list(quarantine), folder
 
@@ -81,10 +70,7 @@ def run(root: Path, captions: list[Caption], tmp_path: Path) -> Callable[..., An
 
 
 def test_scenes_are_edited_and_drawn(
-    run: Callable[..., Any],
-    captions: list[Caption],
-    root: Path,
-    tmp_path: Path,
+    run: Callable[..., Any], captions: list[Caption], root: Path, tmp_path: Path
 ) -> None:
     rows, quarantine, folder = run(caption_editor="scenes", image_generator="scenes")
     assert len(rows) == 2 * (len(captions) - 1)
@@ -92,10 +78,8 @@ def test_scenes_are_edited_and_drawn(
     assert len(made) + len(quarantine) == len(rows) and len(made) > len(rows) / 2
     texts = {row.sample_id: row.sentences[0] for row in captions}
     for row in made:
-        assert row.text != texts[row.sample_id] and (row.caption_editor, row.image_generator) == (
-            "scenes",
-            "scenes",
-        )
+        assert row.text != texts[row.sample_id]
+        assert row.caption_editor == row.image_generator == "scenes"
         with Image.open(folder / row.image) as image:
             assert image.format == "JPEG" and min(image.size) > 100
     page = tmp_path / "page"

@@ -26,26 +26,39 @@ from compo_pipeline.pipelines.validation.nodes import (
 )
 from compo_pipeline.project.settings import Parameters
 
+# What pipelines make: captions, and what else of them is looked at.
+Nodes = Callable[..., tuple[Any, ...]]
+Chain = Callable[[], tuple[Any, Any, Any, Any]]
 CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
 
 
 @pytest.fixture
-def ingest(shipped: Parameters) -> Callable[..., tuple[Any, ...]]:
+def ingest(shipped: Parameters) -> Nodes:
     """The node on a source, with the settings of conf/base but for a journal."""
     settings = replace(shipped.ingest, journal=None)
     return lambda data: ingest_captions(locate(data), data, settings, shipped.prepare)
 
 
+def noise(path: Path, seed: int) -> None:
+    path.parent.mkdir(exist_ok=True)
+    Image.effect_noise((64, 48), seed + 1).save(path)
+
+
 def write(root: Path, captions: list[dict[str, Any]], suffix: str = "") -> None:
-    (root / "captions.jsonl").write_text(
-        "".join(json.dumps(caption) + "\n" for caption in captions) + suffix, "utf-8"
-    )
+    lines = [json.dumps(caption) + "\n" for caption in captions]
+    (root / "captions.jsonl").write_text("".join(lines) + suffix, "utf-8")
+
+
+def write_texts(root: Path, *texts: str) -> None:
+    """Captions, each of an image of its own."""
+    for number in range(len(texts)):
+        noise(root / f"{number}.jpg", number)
+    rows = [{"id": n, "image": f"{n}.jpg", "caption": text} for n, text in enumerate(texts)]
+    write(root, rows)
 
 
 @pytest.fixture
-def chain(
-    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: Parameters
-) -> Callable[[], tuple[Any, Any, Any, Any]]:
+def chain(tmp_path: Path, ingest: Nodes, shipped: Parameters) -> Chain:
     """Both pipelines over captions.jsonl in the temporary folder."""
     data = DataSettings(tmp_path, "table", {"train": "captions.jsonl"}, columns=Columns(id="id"))
     validation = replace(shipped.validation, tolerated_share=0.99)
@@ -61,10 +74,10 @@ def chain(
     return run
 
 
-def test_the_bad_input_list(tmp_path: Path, chain: Callable[[], tuple[Any, Any, Any, Any]]) -> None:
+def test_the_bad_input_list(tmp_path: Path, chain: Chain) -> None:
     """Nothing stops the run, nothing is lost, every reason is told."""
     for number in range(14):
-        Image.effect_noise((64, 48), number + 1).save(tmp_path / f"{number}.jpg")
+        noise(tmp_path / f"{number}.jpg", number)
     whole = (tmp_path / "1.jpg").read_bytes()
     (tmp_path / "1.jpg").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "2.jpg").write_bytes(b"")
@@ -107,19 +120,12 @@ def test_the_bad_input_list(tmp_path: Path, chain: Callable[[], tuple[Any, Any, 
     assert [caption.image for caption in valid] == ["0.jpg", "4.jpg", "7.jpg", "9.jpg"]
     assert valid[2].sentences[0] == "A dog 🐶 sleeps on the sofa."
     assert (valid[0].width, valid[0].height) == (64, 48)
-    assert report["images_unreadable"] == {
-        "empty": 1,
-        "missing": 1,
-        "out_of_root": 1,
-        "oversized": 1,
-        "truncated": 1,
-    }
+    reasons = ("empty", "missing", "out_of_root", "oversized", "truncated")
+    assert report["images_unreadable"] == dict.fromkeys(reasons, 1)
     assert report["unparseable"] == 2
 
 
-def test_a_sample_is_taken_before_anything_is_measured(
-    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]]
-) -> None:
+def test_a_sample_is_taken_before_anything_is_measured(tmp_path: Path, ingest: Nodes) -> None:
     """Of what was downloaded: one image of ten is gone, and the report says both."""
     (tmp_path / "00000").mkdir()
     rows = [
@@ -133,19 +139,10 @@ def test_a_sample_is_taken_before_anything_is_measured(
     data = DataSettings(tmp_path, "img2dataset", {"train": "*.parquet"}, sample=sample)
     captions, facts, gone, report, manifest = ingest(data)
     assert (len(captions), len(facts), report["images"]) == (4, 4, 4)
-    assert report["sample"] == {
-        "split": "train",
-        "seed": 1,
-        "records": 9,
-        "taken": 4,
-        "left_out": 5,
-    }
-    assert report["records"] == {
-        "source": 10,
-        "used": 4,
-        "rejected": {"not_downloaded": 1},
-        "left_out": {"data.sample.rows": 5},
-    }
+    sample = {"split": "train", "seed": 1, "records": 9, "taken": 4, "left_out": 5}
+    assert report["sample"] == sample
+    counts = {"source": 10, "used": 4, "rejected": {"not_downloaded": 1}}
+    assert report["records"] == {**counts, "left_out": {"data.sample.rows": 5}}
     assert report["unparseable"] == 0
     assert [entry.sample_id for entry in gone] == ["train-3"]
     assert manifest["count"] == 4 + 1 and len(manifest["files"]) == 1
@@ -161,7 +158,7 @@ def test_a_sample_is_taken_before_anything_is_measured(
 )
 def test_a_split_without_a_usable_record_says_why(
     tmp_path: Path,
-    ingest: Callable[..., tuple[Any, ...]],
+    ingest: Nodes,
     name: str,
     file: str,
     content: str,
@@ -175,7 +172,7 @@ def test_a_split_without_a_usable_record_says_why(
 
 
 def test_a_split_of_a_file_of_several_says_what_its_column_has(
-    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]]
+    tmp_path: Path, ingest: Nodes
 ) -> None:
     data = DataSettings(tmp_path, "table", dict.fromkeys(("train", "val"), "t.csv"))
     for values, reason in (
@@ -190,7 +187,7 @@ def test_a_split_of_a_file_of_several_says_what_its_column_has(
 
 
 def test_a_half_downloaded_folder_says_what_is_missing(
-    shared: Path, tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: Parameters
+    shared: Path, tmp_path: Path, ingest: Nodes, shipped: Parameters
 ) -> None:
     """COCO in its official layout, without every other image; counted in its annotations."""
     source, root = shared / "coco_mini", tmp_path / "coco"
@@ -225,28 +222,21 @@ def docs_of(folder: Path) -> str:
 
 def test_few_texts_for_many_images_are_a_warning(
     tmp_path: Path,
-    chain: Callable[[], tuple[Any, Any, Any, Any]],
+    chain: Chain,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Names of classes as captions: contrastive training learns nothing from them."""
     labels = ["a photo of a weld seam with a crack", "a photo of a weld seam with a pore"]
-    rows = []
-    for number in range(12):
-        Image.effect_noise((64, 48), number + 1).save(tmp_path / f"{number}.jpg")
-        rows.append({"id": number, "image": f"{number}.jpg", "caption": labels[number % 3 == 0]})
-    write(tmp_path, rows)
+    texts = [labels[number % 3 == 0] for number in range(12)]
+    write_texts(tmp_path, *texts)
     _, valid, _, report = chain()
     assert len(valid) == 12
-    assert report["distinct_texts"]["train"] == {
-        "images": 12,
-        "texts": 2,
-        "most_frequent": labels[0],
-        "rows": 8,
-    }
+    found = {"images": 12, "texts": 2, "most_frequent": labels[0], "rows": 8}
+    assert report["distinct_texts"]["train"] == found
     (line,) = [line for line in caplog.text.splitlines() if "WARNING" in line]
     assert "2 for 12 (train)" in line and "zero-shot classification" in line
     assert "2 for 12 (train)" in docs_of(tmp_path) and labels[0] in docs_of(tmp_path)
-    write(tmp_path, [{**row, "caption": f"{row['caption']} {row['id']}"} for row in rows])
+    write_texts(tmp_path, *(f"{text} {number}" for number, text in enumerate(texts)))
     caplog.clear()
     chain()
     assert "WARNING" not in caplog.text
@@ -254,7 +244,7 @@ def test_few_texts_for_many_images_are_a_warning(
 
 def test_what_is_no_caption_is_counted_with_examples(
     tmp_path: Path,
-    chain: Callable[[], tuple[Any, Any, Any, Any]],
+    chain: Chain,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     texts = {
@@ -266,11 +256,7 @@ def test_what_is_no_caption_is_counted_with_examples(
         "holiday in the hills 0042.JPG": "",
         "A family 👨\u200d👩\u200d👧 walks & talks in R&D": "",
     }
-    rows = []
-    for number, text in enumerate(texts):
-        Image.effect_noise((64, 48), number + 1).save(tmp_path / f"{number}.jpg")
-        rows.append({"id": number, "image": f"{number}.jpg", "caption": text})
-    write(tmp_path, rows)
+    write_texts(tmp_path, *texts)
     captions, _, _, report = chain()
     assert [row.sentences[0] for row in captions] == [new or old for old, new in texts.items()]
     counts = {name: found["captions"] for name, found in report["forms"].items()}
@@ -292,30 +278,24 @@ def test_what_is_no_caption_is_counted_with_examples(
 @pytest.mark.parametrize("text", ["一只狗睡在红色的沙发上。", "สุนัขนอนอยู่บนโซฟาสีแดง"])
 def test_captions_without_spaces_are_named(
     tmp_path: Path,
-    chain: Callable[[], tuple[Any, Any, Any, Any]],
+    chain: Chain,
     caplog: pytest.LogCaptureFixture,
     text: str,
 ) -> None:
-    for number in range(2):
-        Image.effect_noise((64, 48), number + 1).save(tmp_path / f"{number}.jpg")
-    rows = [{"id": 0, "image": "0.jpg", "caption": CAPTION}]
-    write(tmp_path, [*rows, {"id": 1, "image": "1.jpg", "caption": text}])
+    write_texts(tmp_path, CAPTION, text)
     chain()
     assert f"in 1 of 2 captions, such as {text!r}" in caplog.text
     assert "validation.known_words" in caplog.text
 
 
-def test_an_error_says_that_words_are_not_parted(
-    tmp_path: Path, chain: Callable[[], tuple[Any, Any, Any, Any]]
-) -> None:
+def test_an_error_says_that_words_are_not_parted(tmp_path: Path, chain: Chain) -> None:
     """Else all that is said of Chinese captions is that they are too short."""
-    Image.effect_noise((64, 48), 1).save(tmp_path / "0.jpg")
-    write(tmp_path, [{"id": 0, "image": "0.jpg", "caption": "一只狗睡在红色的沙发上。"}])
+    write_texts(tmp_path, "一只狗睡在红色的沙发上。")
     with pytest.raises(TooManyBadRows, match=r"without spaces, .*ingest.sentences.least_words=1"):
         chain()
 
 
-def test_real_coco(shared: Path, ingest: Callable[..., tuple[Any, ...]]) -> None:
+def test_real_coco(shared: Path, ingest: Nodes) -> None:
     splits = {"train": "train2017", "test": "val2017"}
     data = DataSettings(shared / "coco_mini", "coco_captions", splits)
     captions, facts, unparseable, report, manifest = ingest(data)
@@ -332,26 +312,19 @@ def test_real_coco(shared: Path, ingest: Callable[..., tuple[Any, ...]]) -> None
 )
 def test_a_caption_beyond_a_limit_breaks_that_limit_alone(
     tmp_path: Path,
-    chain: Callable[[], tuple[Any, Any, Any, Any]],
+    chain: Chain,
     words: int,
     broken: str,
     held: str,
 ) -> None:
-    Image.effect_noise((64, 48), 1).save(tmp_path / "0.jpg")
-    Image.effect_noise((64, 48), 2).save(tmp_path / "1.jpg")
-    text = " ".join(["word"] * words)
-    captions = [{"id": 0, "image": "0.jpg", "caption": CAPTION}]
-    write(tmp_path, [*captions, {"id": 1, "image": "1.jpg", "caption": text}])
+    write_texts(tmp_path, CAPTION, " ".join(["word"] * words))
     _, _, (entry,), _ = chain()
     assert (entry.row, entry.rule) == (1, "enough_sentences")
     assert f"also breaks {broken}" in entry.detail and held not in entry.detail
 
 
-def test_backslashes_between_folders_are_told(
-    tmp_path: Path, chain: Callable[[], tuple[Any, Any, Any, Any]]
-) -> None:
-    (tmp_path / "jpg").mkdir()
-    Image.effect_noise((64, 48), 1).save(tmp_path / "jpg" / "0.jpg")
+def test_backslashes_between_folders_are_told(tmp_path: Path, chain: Chain) -> None:
+    noise(tmp_path / "jpg" / "0.jpg", 0)
     captions = [{"id": 0, "image": "jpg/0.jpg", "caption": CAPTION}]
     write(tmp_path, [*captions, {"id": 1, "image": "jpg\\0.jpg", "caption": CAPTION}])
     _, _, (entry,), _ = chain()
@@ -361,9 +334,7 @@ def test_backslashes_between_folders_are_told(
 
 
 @pytest.fixture
-def two_sources(
-    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: Parameters
-) -> Callable[..., tuple[Any, ...]]:
+def two_sources(tmp_path: Path, ingest: Nodes, shipped: Parameters) -> Nodes:
     """Both pipelines over `captions.jsonl` and `held.jsonl` of the sources a and b."""
     sources = {
         name: SourceSettings(splits={"train": "captions.jsonl", "test": "held.jsonl"})
@@ -391,9 +362,7 @@ def write_source(folder: Path, train: dict[str, str], test: dict[str, str]) -> N
         (folder / f"{name}.jsonl").write_text("\n".join(lines))
 
 
-def test_images_of_several_sources_are_found_by_content(
-    tmp_path: Path, two_sources: Callable[..., tuple[Any, ...]]
-) -> None:
+def test_images_of_several_sources_are_found_by_content(tmp_path: Path, two_sources: Nodes) -> None:
     """One is held out in another source, one trains with the same caption, one with another."""
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -433,9 +402,7 @@ def test_images_of_several_sources_are_found_by_content(
     }
 
 
-def test_each_source_has_a_sample_of_its_own(
-    tmp_path: Path, two_sources: Callable[..., tuple[Any, ...]]
-) -> None:
+def test_each_source_has_a_sample_of_its_own(tmp_path: Path, two_sources: Nodes) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         for number in range(6):

@@ -21,13 +21,8 @@ def data(root: Path, **changes: Any) -> DataSettings:
 
 def test_scenes_are_rendered_where_the_source_is_looked_for(tmp_path: Path) -> None:
     source = prepare_source(data(tmp_path / "scenes"), FEW)
-    assert source == {
-        "format": "scenes",
-        "root": str(tmp_path / "scenes"),
-        "splits": {
-            split: [f"annotations/captions_{split}.json"] for split in ("train", "val", "test")
-        },
-    }
+    files = {name: [f"annotations/captions_{name}.json"] for name in ("train", "val", "test")}
+    assert source == {"format": "scenes", "root": str(tmp_path / "scenes"), "splits": files}
 
 
 def test_another_source_is_left_as_it_is(tmp_path: Path) -> None:

@@ -54,10 +54,10 @@ def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, 
     return {
         "checkpoint": checkpoint,
         "run": {
-            "run_id": tracking.open_run("clic", {"method": "clic"}),
             "method": "clic",
             "variant": "wide",
             "seed": 3,
+            "run_id": tracking.open_run("clic", {"method": "clic"}),
         },
         "manifest": {"data_hash": "d" * 64, "count": 3, "files": {}},
         "params:model": ModelSettings(),
@@ -102,9 +102,6 @@ def test_a_checkpoint_becomes_a_version_in_its_own_run(
     assert (record["method"], record["precision"], record["seed"]) == ("clic", "fp16", 3)
     version = mlflow.MlflowClient().get_model_version_by_alias("pipeline-clip", "fresh")
     assert int(version.version) == registered["version"]
-    assert version.tags["data_hash"] == "d" * 64
-    names = {"dataset": "toy", "method": "clic", "variant": "wide", "seed": "3"}
-    assert version.tags.items() >= names.items()
     recorded = mlflow.get_run(registered["run_id"])
     assert recorded.info.status == "FINISHED"
     assert recorded.data.metrics["_headline/retrieval.i2t_r1.raw"] == 75

@@ -1,8 +1,7 @@
-"""The gate's rules about roles, on files in the official layouts and models made of vectors."""
+"""The gate's rules about roles, on official sets and models made of vectors."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -15,10 +14,8 @@ import torch
 import yaml
 from scipy.stats import binomtest
 
-from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.evaluation import roles
@@ -35,73 +32,35 @@ SWAPS, REPLACES = ("swap_obj", "swap_att"), ("replace_obj", "replace_att", "repl
 ADDS = ("add_obj", "add_att")
 
 
-def names() -> list[str]:
-    return [f"{number:012}.jpg" for number in range(IMAGES)]
-
-
-def write(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
-
-
-@pytest.fixture(scope="module")
-def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SugarCrepe, SugarCrepe++, Winoground, COCO and two zero-shot sets as their authors have them,
-    without the pixels.
-    """
-    root = tmp_path_factory.mktemp("official")
+def official() -> list[Subtask]:
+    """SugarCrepe, SugarCrepe++, Winoground, COCO and two zero-shot sets, as read from files."""
+    root, numbers = Path("images"), [f"{number}" for number in range(IMAGES)]
+    found = []
     for part in (*SWAPS, *REPLACES, *ADDS):
-        texts = {
-            str(number): {
-                "filename": name,
-                "caption": f"right {number}",
-                "negative_caption": f"{part} {number}",
-            }
-            for number, name in enumerate(names())
-        }
-        write(root / "sugar_crepe" / f"{part}.json", texts)
-        if part in ADDS:
-            continue
-        rows = [{"id": int(key), **own, "caption2": f"also {key}"} for key, own in texts.items()]
-        write(root / "sugar_crepe_pp" / f"{part}.json", rows)
-    captions = [
-        {
-            "filename": name,
-            "filepath": "val2014",
-            "split": "test",
-            "sentences": [{"raw": f"scene {number} {place}"} for place in range(5)],
-        }
-        for number, name in enumerate(names())
-    ]
-    write(root / "coco" / "dataset_coco.json", {"images": captions})
-    pairs = [
-        {
-            "id": number,
-            "image_0": f"{number}_0",
-            "image_1": f"{number}_1",
-            "caption_0": f"first {number}",
-            "caption_1": f"second {number}",
-            "collapsed_tag": "Object",
-        }
-        for number in range(IMAGES)
-    ]
-    lines = "\n".join(map(json.dumps, pairs))
-    (root / "winoground").mkdir()
-    (root / "winoground" / "examples.jsonl").write_text(lines)
+        items = tuple(Item(n, f"{n}.jpg", (f"right {n}",), (f"{part} {n}",)) for n in numbers)
+        found.append(Subtask("sugar_crepe", part, ("image_to_text",), root, items))
+        if part not in ADDS:
+            two = (replace(one, positives=(*one.positives, f"also {one.item}")) for one in items)
+            protocols = ("image_to_text", "text_only")
+            found.append(Subtask("sugar_crepe_pp", part, protocols, root, tuple(two)))
+    groups = tuple(
+        Item(n, f"{n}_0.png", (f"first {n}",), (f"second {n}",), (f"{n}_1.png",)) for n in numbers
+    )
+    found.append(Subtask("winoground", "Object", ("group",), root, groups))
+    scenes = tuple(
+        Item(n, f"{n}.jpg", tuple(f"scene {n} {place}" for place in range(5))) for n in numbers
+    )
+    found.append(Subtask("coco", "karpathy", ("retrieval",), root / "coco", scenes))
     for name in ("pets", "meals"):
-        for kind in ("a", "b", "c"):
-            folder = root / "zero_shot_sets" / name / "test" / f"{name} {kind}"
-            folder.mkdir(parents=True)
-            for number in range(IMAGES // 3):
-                (folder / f"{number}.jpg").touch()
-        # The prompts' templates, which a set of one's own names.
-        (root / "zero_shot_sets" / name / "templates.txt").write_text("a photo of {c}.\n")
-    return root
-
-
-def read(root: Path, *benchmarks: str) -> list[Subtask]:
-    sets = {name: BenchmarkSet() for name in benchmarks}
-    return from_files(BenchmarksSettings(str(root), sets=sets))
+        classes = tuple(f"{name} {kind}" for kind in "abc")
+        items = tuple(
+            Item(f"{kind} {n}", f"{kind}/{n}.jpg", (kind,))
+            for kind in classes
+            for n in numbers[: IMAGES // 3]
+        )
+        prompts = ("a photo of {}.",)
+        found.append(Subtask("zero_shot_sets", name, ("zero_shot",), root, items, classes, prompts))
+    return found
 
 
 OFFICIAL = ("sugar_crepe", "sugar_crepe_pp", "winoground", "coco", "zero_shot_sets")
@@ -167,9 +126,9 @@ def promotion() -> PromotionSettings:
 
 
 @pytest.fixture(scope="module")
-def models(layouts: Path) -> Callable[..., list[Score]]:
+def models() -> Callable[..., list[Score]]:
     """Scores of all sets by noise and shake, or those of some benchmarks; each model once."""
-    subtasks = read(layouts, *OFFICIAL)
+    subtasks = official()
     known = cache(lambda noise, shake: scored(subtasks, noise, shake))
     return lambda noise, shake=0.0, benchmarks=OFFICIAL: [
         score for score in known(noise, shake) if score.benchmark in benchmarks
