@@ -111,10 +111,7 @@ def client(workspace, said):
 
 def test_guard_itself_works(attempts, workspace):
     code = "import socket; socket.create_connection(('127.0.0.1', 9))"
-    environment = {
-        "PYTHONPATH": str(workspace / "guard"),
-        "ATTEMPTS": str(workspace / "proof.txt"),
-    }
+    environment = {"PYTHONPATH": str(workspace / "guard"), "ATTEMPTS": str(workspace / "proof.txt")}
     refused = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, check=False
     )

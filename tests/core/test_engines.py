@@ -57,9 +57,7 @@ def test_results_come_in_the_order_of_the_partitions(engine: PrepareSettings) ->
     assert list(found) == list(range(0, 60, 3))
 
 
-def test_a_bounded_number_of_partitions_is_computed_ahead(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_bounded_number_of_partitions_is_computed_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute, "cores", lambda: 3)
     taken: list[int] = []
 

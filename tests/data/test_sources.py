@@ -128,7 +128,4 @@ def test_all_sources_are_located(root: Path) -> None:
     )
     found = locate(data)
     assert found["root"] == str(root)
-    assert found["splits"] == {
-        "train": ["one/a.csv", "two/rows.csv"],
-        "test": ["one/b.csv"],
-    }
+    assert found["splits"] == {"train": ["one/a.csv", "two/rows.csv"], "test": ["one/b.csv"]}

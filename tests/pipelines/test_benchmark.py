@@ -150,10 +150,7 @@ def test_a_list_of_models_is_compared_with_its_first(
 
 @pytest.mark.parametrize(
     ("name", "lists", "named"),
-    [
-        ("tow", {"two": {"a": {}}}, "models: .*'two'"),
-        ("two", {"two": {}}, r"model_lists\.two: "),
-    ],
+    [("tow", {"two": {"a": {}}}, "models: .*'two'"), ("two", {"two": {}}, r"model_lists\.two: ")],
 )
 def test_a_list_that_cannot_be_used_is_named(name: str, lists: Any, named: str) -> None:
     with pytest.raises(SettingsError, match=named):

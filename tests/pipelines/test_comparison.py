@@ -86,9 +86,7 @@ def test_each_cell_and_seed_is_one_run_with_its_options(started: list[list[str]]
     assert all("--env=smoke" in command for command in started)
 
 
-def test_finished_runs_are_run_again_only_where_something_changed(
-    started: list[list[str]],
-) -> None:
+def test_finished_runs_are_run_again_only_where_something_changed(started: list[list[str]]) -> None:
     def seeds(**manifest: str) -> list[str]:
         started.clear()
         with pytest.raises(RuntimeError):

@@ -157,12 +157,7 @@ def test_a_sample_is_taken_before_anything_is_measured(tmp_path: Path, ingest: N
     ],
 )
 def test_a_split_without_a_usable_record_says_why(
-    tmp_path: Path,
-    ingest: Nodes,
-    name: str,
-    file: str,
-    content: str,
-    reason: str,
+    tmp_path: Path, ingest: Nodes, name: str, file: str, content: str, reason: str
 ) -> None:
     (tmp_path / file).write_text(content)
     with pytest.raises(SourceError) as raised:
@@ -221,9 +216,7 @@ def docs_of(folder: Path) -> str:
 
 
 def test_few_texts_for_many_images_are_a_warning(
-    tmp_path: Path,
-    chain: Chain,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, chain: Chain, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Names of classes as captions: contrastive training learns nothing from them."""
     labels = ["a photo of a weld seam with a crack", "a photo of a weld seam with a pore"]
@@ -243,9 +236,7 @@ def test_few_texts_for_many_images_are_a_warning(
 
 
 def test_what_is_no_caption_is_counted_with_examples(
-    tmp_path: Path,
-    chain: Chain,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, chain: Chain, caplog: pytest.LogCaptureFixture
 ) -> None:
     texts = {
         "A dog &amp; a cat lie on a &quot;red&quot; sofa": 'A dog & a cat lie on a "red" sofa',
@@ -277,10 +268,7 @@ def test_what_is_no_caption_is_counted_with_examples(
 
 @pytest.mark.parametrize("text", ["一只狗睡在红色的沙发上。", "สุนัขนอนอยู่บนโซฟาสีแดง"])
 def test_captions_without_spaces_are_named(
-    tmp_path: Path,
-    chain: Chain,
-    caplog: pytest.LogCaptureFixture,
-    text: str,
+    tmp_path: Path, chain: Chain, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     write_texts(tmp_path, CAPTION, text)
     chain()
@@ -311,11 +299,7 @@ def test_real_coco(shared: Path, ingest: Nodes) -> None:
     ("words", "broken", "held"), [(60, "longest_sentence", "shortest"), (2, "shortest", "longest")]
 )
 def test_a_caption_beyond_a_limit_breaks_that_limit_alone(
-    tmp_path: Path,
-    chain: Chain,
-    words: int,
-    broken: str,
-    held: str,
+    tmp_path: Path, chain: Chain, words: int, broken: str, held: str
 ) -> None:
     write_texts(tmp_path, CAPTION, " ".join(["word"] * words))
     _, _, (entry,), _ = chain()

@@ -289,10 +289,7 @@ def test_of_less_than_half_the_join_is_refused(root: Path) -> None:
     [
         ({"file": "none.csv"}, r"data\.captions\.file: no file below .* matches 'none\.csv'"),
         ({"file": "a.csv", "key": "uid"}, r"data\.captions\.file: .*a\.csv has no column uid \(it"),
-        (
-            {"file": "cut.parquet"},
-            r"data\.captions\.file: .*cut\.parquet is damaged",
-        ),
+        ({"file": "cut.parquet"}, r"data\.captions\.file: .*cut\.parquet is damaged"),
         ({"file": "../a.csv"}, r"data\.captions\.file: .*expected files below data\.root"),
     ],
 )

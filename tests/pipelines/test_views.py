@@ -63,9 +63,7 @@ def run(
     return draw
 
 
-def test_first_sentences_that_train_become_views_of_every_epoch(
-    run: Callable[..., Any],
-) -> None:
+def test_first_sentences_that_train_become_views_of_every_epoch(run: Callable[..., Any]) -> None:
     parses, tables = run()
     assert [(parse.sample_id, parse.sentence, parse.text) for parse in parses] == [
         (name, 0, SENTENCES[name][0]) for name in "abc"

@@ -185,11 +185,7 @@ NO_TABLE = {"views.from_table": {"file": "no/such/folder/t.tsv", "layout": "neg_
             },
             "counterfactuals.diffusion.model: ",
         ),
-        (
-            "train_eval",
-            {"method": "negclip", **NO_TABLE},
-            "views.from_table.file: ",
-        ),
+        ("train_eval", {"method": "negclip", **NO_TABLE}, "views.from_table.file: "),
         (
             "foils",
             {"foils.splits.val": "train"},

@@ -174,9 +174,7 @@ def test_an_endpoint_shows_no_secret(
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("KEY_OF_THE_TEST", SECRET)
     settings = EditorEndpointSettings(
-        url=f"http://me:{SECRET}@127.0.0.1:1/v1",
-        model="m",
-        key_variable="KEY_OF_THE_TEST",
+        url=f"http://me:{SECRET}@127.0.0.1:1/v1", model="m", key_variable="KEY_OF_THE_TEST"
     )
     editor = EndpointEditor(settings, "endpoint", Opening(0, state=tmp_path))
     parsed = Parse("id", 0, "A dog.", (), (), (), (), ())

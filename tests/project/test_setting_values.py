@@ -125,12 +125,7 @@ def test_a_message_stays_short(defaults: Mapping[str, Any]) -> None:
 
 ODD = [None, True, "", "null", "1e-6", "\0", "x" * 1_000_000, -(2**70), 0]
 ODD += [float("nan"), float("inf"), b"bytes", {1: 2}, {None: 1}, {"_": {}}]
-SCALARS = st.one_of(
-    st.sampled_from(ODD),
-    st.integers(),
-    st.floats(),
-    st.text(max_size=9),
-)
+SCALARS = st.one_of(st.sampled_from(ODD), st.integers(), st.floats(), st.text(max_size=9))
 VALUES = st.recursive(
     SCALARS,
     lambda inner: st.one_of(

@@ -103,9 +103,7 @@ class Server:
 
 
 @pytest.fixture
-def server(
-    pair: Models,
-) -> Iterator[Callable[..., Server]]:
+def server(pair: Models) -> Iterator[Callable[..., Server]]:
     """Makes servers."""
     made: list[Server] = []
 

@@ -97,10 +97,7 @@ def reloads(deployment: Deployment, outcome: str) -> float:
 
 
 def test_requests_in_flight_end_on_the_model_that_they_began_with(
-    registry: Registry,
-    deployment: Deployment,
-    follower: Follower,
-    monkeypatch: pytest.MonkeyPatch,
+    registry: Registry, deployment: Deployment, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = TestClient(serving.build(deployment))
     decoding, release, read = threading.Event(), threading.Event(), model.read_image

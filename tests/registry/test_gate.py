@@ -187,11 +187,7 @@ def test_parts_of_a_set_need_no_contamination_check_of_their_own() -> None:
     tables = [[*scores(right(count)), *classes] for count in (36, 20)]
     looked = [
         Overlap(*place, 40, 0, 0, 80, 0)
-        for place in (
-            ("retrieval", "raw"),
-            ("sugar_crepe_pp", "swap_att"),
-            ("zero_shot", "things"),
-        )
+        for place in (("retrieval", "raw"), ("sugar_crepe_pp", "swap_att"), ("zero_shot", "things"))
     ]
     rules = [check.rule for check in judge(*tables, looked, GATE)]
     assert "contamination by images" in rules and "contamination" not in rules

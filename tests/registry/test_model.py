@@ -122,10 +122,7 @@ def test_rows_keep_their_order_and_equal_images_are_decoded_once(
     texts = ["a red square", "a cat"]
     pairs = [(0, 0), (1, 1), (2, 0), (0, 1), (1, 0)]
     table = pd.DataFrame(
-        {
-            "image": [encoded(images[i]) for i, _ in pairs],
-            "text": [texts[k] for _, k in pairs],
-        },
+        {"image": [encoded(images[i]) for i, _ in pairs], "text": [texts[k] for _, k in pairs]},
         index=[7, 3, 5, 1, 9],
     )
 

@@ -83,10 +83,7 @@ def files(
 
 @pytest.fixture
 def model(
-    configure: Callable[[str], None],
-    files: Files,
-    sealed: Callable[..., Any],
-    tmp_path: Path,
+    configure: Callable[[str], None], files: Files, sealed: Callable[..., Any], tmp_path: Path
 ) -> Iterator[str]:
     """A registered model of three versions, the third of them the challenger."""
     configure("promotion")

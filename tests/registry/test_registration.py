@@ -204,10 +204,7 @@ def test_versions_are_listed_with_their_origin(registered: Registered) -> None:
 
 
 def test_with_keys_a_version_is_signed_and_unsigned_ones_are_not_used_again(
-    registered: Registered,
-    again: Again,
-    key_pair: Callable[[str], SigningSettings],
-    tmp_path: Path,
+    registered: Registered, again: Again, key_pair: Callable[[str], SigningSettings], tmp_path: Path
 ) -> None:
     keys = key_pair("registration")
     first = again(alias="signed", signing=keys)

@@ -167,9 +167,7 @@ def test_the_gate_decides_and_a_rollback_restores(client: mlflow.MlflowClient, m
 
 
 def test_a_contest_between_two_processes_is_reported(
-    server: Server,
-    client: mlflow.MlflowClient,
-    tmp_path: Path,
+    server: Server, client: mlflow.MlflowClient, tmp_path: Path
 ) -> None:
     name = "contested"
     client.create_registered_model(name)

@@ -232,8 +232,7 @@ def test_a_full_queue_drops_and_counts(
 
 
 @pytest.mark.parametrize(
-    ("number", "reason"),
-    [(errno.ENOSPC, "disk full"), (errno.EACCES, os.strerror(errno.EACCES))],
+    ("number", "reason"), [(errno.ENOSPC, "disk full"), (errno.EACCES, os.strerror(errno.EACCES))]
 )
 def test_what_cannot_be_written_is_counted_until_the_disk_works_again(
     served: Callable[..., Logging],

@@ -142,9 +142,7 @@ def aliases() -> dict[str, int]:
 
 @pytest.mark.usefixtures("challenger")
 def test_forged_evidence_is_replaced_by_what_the_files_give(
-    asked: Asked,
-    models: tuple[Path, Path],
-    tmp_path: Path,
+    asked: Asked, models: tuple[Path, Path], tmp_path: Path
 ) -> None:
     assert decided() == ("promoted", {})
     made = rescore(asked, SETTINGS)

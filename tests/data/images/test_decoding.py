@@ -228,10 +228,7 @@ def test_floats_are_no_pixels(tmp_path: Path) -> None:
     cut=st.integers(0, 3000),
 )
 def test_damage_is_an_answer_never_an_exception(
-    tmp_path_factory: pytest.TempPathFactory,
-    suffix: str,
-    changes: list[tuple[int, int]],
-    cut: int,
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, changes: list[tuple[int, int]], cut: int
 ) -> None:
     content = bytearray(image(20, 20, suffix))
     for place, value in changes:

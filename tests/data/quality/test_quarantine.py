@@ -78,8 +78,7 @@ def outcome(settings: DataValidationSettings, tmp_path_factory: pytest.TempPathF
 
 
 def test_every_rule_of_the_project_finds_its_row(
-    settings: DataValidationSettings,
-    outcome: Outcome,
+    settings: DataValidationSettings, outcome: Outcome
 ) -> None:
     entries, result, _ = outcome
     assert list(BREAKING) == list(settings.rules), "each rule has a row here that breaks it"
@@ -198,8 +197,7 @@ def test_a_split_without_a_valid_row_says_why() -> None:
 
 def test_a_rule_of_ones_own(tmp_path: Path) -> None:
     settings = DataValidationSettings(
-        tolerated_share=0.5,
-        rules={"only_train": RowRule(column="split", values=("train",))},
+        tolerated_share=0.5, rules={"only_train": RowRule(column="split", values=("train",))}
     )
     facts = numbered(GOOD, replace(GOOD, split="test"))
     ((entry,), _, _) = validate(facts, [], settings, tmp_path / "docs")
