@@ -2,13 +2,13 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.processes import ran
 
 from compo_pipeline.core.settings import leaves, with_values
 
@@ -25,14 +25,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def shell(commands: str, folder: Path) -> str:
     """Run commands as a page's reader does; their output."""
-    done = subprocess.run(
-        ["bash", "-euc", commands],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(["bash", "-euc", commands], folder, **environment())
     assert done.returncode == 0, f"{commands}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout + done.stderr
 

@@ -16,6 +16,7 @@ import yaml
 from kedro.framework.project import pipelines
 from kedro.framework.session import KedroSession
 from kedro.pipeline import Pipeline
+from tests.processes import ran
 
 PIPELINES = ("train_eval", "promotion", "attention", "wise_ft")
 # Runs in every Python process of the chain, workers included. An attempt is written down before
@@ -261,17 +262,8 @@ def test_data_on_object_storage_give_the_same_bytes(
     }
     assert len(local) > 12
     elsewhere = new_workspace()
-    done = subprocess.run(
-        [
-            *("kedro", "run", "--env=smoke", "--pipeline=train_eval"),
-            f"--params=data.root=s3://{bucket.name}/smoke",
-        ],
-        cwd=elsewhere,
-        env={**os.environ, **object_storage},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-6000:]
+    command = ["kedro", "run", "--env=smoke", "--pipeline=train_eval"]
+    given = f"--params=data.root=s3://{bucket.name}/smoke"
+    done = ran([*command, given], elsewhere, **object_storage)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert {name for name in local if (elsewhere / name).read_bytes() != local[name]} == set()

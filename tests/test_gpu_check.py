@@ -1,12 +1,12 @@
 """The check for GPUs says on any machine what was measured and what was not."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from tests.processes import ran
 
 
 @pytest.mark.slow
@@ -17,7 +17,7 @@ def test_without_a_gpu_the_processor_takes_steps_and_the_rest_is_listed_as_not_r
         pytest.skip("here is a GPU: make gpu-check")
     script = project / "benchmarks" / "speed" / "gpu_check.py"
     command = [sys.executable, str(script), "--out", str(tmp_path), "--methods", "clip", "c2lip"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = ran(command, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "gpu_check.json").read_text())
     rows = {(row["method"], row["precision"], row["step"]): row for row in found["steps"]}

@@ -2,25 +2,14 @@
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from tests.processes import ran
 
 RESULTS = ("data/01_raw/scenes/a.jpg", "data/03_primary/scenes/captions.parquet")
 OWN = ("data/README.md", "data/01_raw/coco/a.jpg", "mlruns/README.md")
 STORE = "mlruns/mlflow.db"
-
-
-def clean(folder: Path, *variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["make", "clean", *variables],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def present(folder: Path) -> set[str]:
@@ -38,15 +27,15 @@ def used(project: Path, tmp_path: Path) -> Path:
 
 
 def test_nothing_is_removed_where_nobody_can_be_asked(used: Path) -> None:
-    done = clean(used)
+    done = ran(["make", "clean"], used)
     assert done.returncode != 0 and "make clean YES=1" in done.stdout
     assert present(used) == {*RESULTS, *OWN, STORE}
 
 
 def test_own_data_and_the_registry_stay(used: Path) -> None:
-    assert clean(used, "YES=1").returncode == 0
+    assert ran(["make", "clean", "YES=1"], used).returncode == 0
     assert present(used) == {*OWN, STORE}
-    assert clean(used, "YES=1", "REGISTRY=1").returncode == 0
+    assert ran(["make", "clean", "YES=1", "REGISTRY=1"], used).returncode == 0
     assert present(used) == set(OWN)
 
 
@@ -64,7 +53,7 @@ def test_another_torch_backend_leaves_torch_alone_unhashed(project: Path, tmp_pa
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "python").touch()
     target = "venv/constraints-backend.txt"
-    subprocess.run(["make", "VENV=venv", target], cwd=tmp_path, check=True, capture_output=True)
+    assert ran(["make", "VENV=venv", target], tmp_path).returncode == 0
     lines = (tmp_path / target).read_text().splitlines()
     plain = {line.partition("==")[0] for line in lines if "==" in line and not line.endswith("\\")}
     assert {"torch", "torchvision"} <= plain

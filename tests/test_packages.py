@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.processes import ran
 
 CODE = '''
 """Squares: pictures of one colour, made here."""
@@ -113,53 +112,42 @@ squares = squares:GENERATOR
 [compo_pipeline.base_models]
 squares-base = squares:base_model
 """
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def kedro(workspace: Path, tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> Run:
-    """Runs kedro in a process that finds the package."""
-    place = tmp_path_factory.mktemp("installed")
-    (place / "squares").mkdir()
-    (place / "squares" / "__init__.py").write_text(CODE)
-    (place / "squares" / "base").symlink_to(tiny_clip)
-    (place / "squares-1.0.dist-info").mkdir()
-    metadata = {"METADATA": "Metadata-Version: 2.1\nName: squares\n", "entry_points.txt": POINTS}
-    for name, text in metadata.items():
-        (place / "squares-1.0.dist-info" / name).write_text(text)
-    path = os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])
-
-    def run(pipelines: str, **params: str) -> subprocess.CompletedProcess[str]:
-        given = ",".join(f"{key.replace('__', '.')}={value}" for key, value in params.items())
-        command = [sys.executable, "-m", "kedro", "run", "--env=smoke", f"--pipelines={pipelines}"]
-        return subprocess.run(
-            [*command, "--params", given],
-            cwd=workspace,
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    return run
-
-
 OWN = {
     "dataset": "squares",
-    "data__format": "squares",
-    "data__root": "data/01_raw/squares",
-    "squares__side": "240",
+    "data.format": "squares",
+    "data.root": "data/01_raw/squares",
+    "squares.side": "240",
     "method": "sparcl",
-    "counterfactuals__caption_editor": "squares",
-    "counterfactuals__image_generator": "squares",
-    "benchmarks__root": "null",
+    "counterfactuals.caption_editor": "squares",
+    "counterfactuals.image_generator": "squares",
+    "benchmarks.root": "null",
+    "model.name": "squares-base",
+    "training.max_steps": "1",
+    "training.batch_size": "2",
+    "training.validation.every": "null",
+    "evaluation.control": "false",
 }
 
 
-def test_a_package_s_data_are_made_edited_and_trained_on(kedro: Run, workspace: Path) -> None:
-    more = {"model__name": "squares-base", "training__max_steps": "1", "training__batch_size": "2"}
-    more |= {"training__validation__every": "null", "evaluation__control": "false"}
-    done = kedro("ingest,validation,foils,counterfactuals,views,training", **OWN, **more)
+@pytest.fixture
+def installed(tmp_path: Path, tiny_clip: Path) -> Path:
+    """The folder of the package, as pip leaves it."""
+    (tmp_path / "squares").mkdir()
+    (tmp_path / "squares" / "__init__.py").write_text(CODE)
+    (tmp_path / "squares" / "base").symlink_to(tiny_clip)
+    (tmp_path / "squares-1.0.dist-info").mkdir()
+    metadata = {"METADATA": "Metadata-Version: 2.1\nName: squares\n", "entry_points.txt": POINTS}
+    for name, text in metadata.items():
+        (tmp_path / "squares-1.0.dist-info" / name).write_text(text)
+    return tmp_path
+
+
+def test_a_package_s_data_are_made_edited_and_trained_on(installed: Path, workspace: Path) -> None:
+    chain = "ingest,validation,foils,counterfactuals,views,training"
+    command = [sys.executable, "-m", "kedro", "run", "--env=smoke", f"--pipelines={chain}"]
+    given = ",".join(f"{key}={value}" for key, value in OWN.items())
+    path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+    done = ran([*command, "--params", given], workspace, PYTHONPATH=path)
     assert done.returncode == 0, done.stdout + done.stderr
     source = json.loads((workspace / "data/02_intermediate/squares/source.json").read_text())
     assert source["format"] == "squares" and list(source["splits"]) == ["train", "val", "test"]

@@ -1,15 +1,11 @@
 """DVC reproduces the demo, and each command of docs/how-to/your-data.md holds, on a few scenes."""
 
-import csv
 import json
 import re
 import shutil
 import sqlite3
-import tarfile
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.repositories import repository, shell, smoke_sizes
 
@@ -206,63 +202,3 @@ def test_an_older_commit_brings_older_data_and_model_back(history):
     said, _ = history
     assert said["restored"] == said["older"]
     assert ran(said["status"]) == []
-
-
-FSC = ("fsc_coco", "fsc_cc3m", "fsc_laion_coco")
-
-
-def scenes_as_published(raw):
-    """Scenes in the formats of FSC-CLIP's data: NegCLIP's files, a tar, and img2dataset's files."""
-    rendered = raw.with_name("rendered")
-    write(SceneSettings(train=24, val=1, test=16, items=6, images=40, classified=4), rendered)
-    for ours, theirs in (("train", "train"), ("test", "valid")):
-        content = json.loads((rendered / "annotations" / f"captions_{ours}.json").read_text())
-        names = {image["id"]: image["file_name"] for image in content["images"]}
-        rows = [(entry["caption"], names[entry["image_id"]]) for entry in content["annotations"]]
-        shutil.copytree(rendered / ours, raw / "fsc_coco" / "coco" / ours)
-        with (raw / "fsc_coco" / f"{theirs}_neg_clip.tsv").open("w", newline="") as file:
-            table = csv.writer(file, delimiter="\t")
-            table.writerow(["", "title", "filepath"])
-            table.writerows((n, text, f"coco/{ours}/{name}") for n, (text, name) in enumerate(rows))
-        if ours == "train":
-            as_downloaded(rendered / ours, rows, raw)
-    shutil.move(rendered / "benchmarks" / "test", raw / "benchmarks")
-
-
-def as_downloaded(images, rows, raw):
-    """Caption and image of each row as img2dataset leaves them: files, and a tar of such."""
-    folder = raw / "fsc_laion_coco" / "00000"
-    folder.mkdir(parents=True)
-    written = []
-    for number, (text, name) in enumerate(rows):
-        key = f"{number:09}"
-        written.append({"key": key, "status": "success", "caption": text, "coca_captions": text})
-        shutil.copy(images / name, folder / f"{key}.jpg")
-        (folder / f"{key}.json").write_text(json.dumps(written[-1]))
-    pq.write_table(pa.Table.from_pylist(written), folder.with_suffix(".parquet"))
-    (raw / "fsc_cc3m").mkdir()
-    with tarfile.open(raw / "fsc_cc3m" / "00000.tar", "w") as tar:
-        for file in sorted(folder.iterdir()):
-            tar.add(file, file.name)
-
-
-@pytest.fixture(scope="module")
-def fsc(tmp_path_factory):
-    """The commands of the section on FSC-CLIP, on scenes, two steps each."""
-    small = {**SMALL, "training": {"workers": 0, "max_steps": 2}}
-    small["training"]["optimizer"] = {"warmup_steps": 1}
-    small["fsc_clip"] = {"views": {"replacements": "lexicon"}}  # no WordNet is installed here
-    changes = {f"conf/{name}/parameters.yml": small for name in FSC}
-    folder = repository(tmp_path_factory.mktemp("fsc") / "project", changes)
-    scenes_as_published(folder / "data" / "01_raw")
-    shell(section("FSC-CLIP's recipes"), folder)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("name", "variant"), [*((name, "default") for name in FSC), ("fsc_coco", "lora")]
-)
-def test_recipes_of_fsc_clip_run_as_documented(fsc, name, variant):
-    run = fsc / "data/07_model_output" / name / "fsc_clip" / variant / "seed=0"
-    assert json.loads((run / "metrics.json").read_text())["fine_tuned"]
-    assert json.loads((run / "run.json").read_text())["method"] == "fsc_clip"

@@ -1,14 +1,13 @@
 """The documentation site: links that hold, pages that need no network, every page reached."""
 
-import os
 import re
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from tests.processes import ran
 
 _LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src"}
 
@@ -34,19 +33,11 @@ class _Page(HTMLParser):
 def site(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, as `make docs` builds it."""
     folder = tmp_path_factory.mktemp("site")
-    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     for command in (
         [str(project / "benchmarks" / "project" / "pages.py")],
         ["-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)],
     ):
-        done = subprocess.run(
-            [sys.executable, *command],
-            cwd=project,
-            env=quiet,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ran([sys.executable, *command], project, NO_MKDOCS_2_WARNING="1")
         assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

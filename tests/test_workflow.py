@@ -1,8 +1,7 @@
 """What the workflow for continuous integration runs exists."""
 
-import subprocess
-
 import pytest
+from tests.processes import ran
 
 
 @pytest.mark.parametrize(
@@ -19,8 +18,8 @@ def test_a_tag_must_fit_version_and_changelog(project, tmp_path, tag, unreleased
     log = f"# Changelog\n\n## [Unreleased]\n\n{unreleased}\n## [9.9.9]\n\n- Another line.\n"
     (tmp_path / "CHANGELOG.md").write_text(log)
     command = ["make", "-f", str(project / "Makefile"), "release-check", f"TAG={tag}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = ran(command, tmp_path)
     assert (done.returncode == 0) == (said == "") and said in done.stdout
     (tmp_path / "CHANGELOG.md").write_text(log.replace("[9.9.9]", "[9.9.0]"))
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = ran(command, tmp_path)
     assert done.returncode != 0

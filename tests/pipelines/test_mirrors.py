@@ -1,12 +1,9 @@
 """Mirrors of data sets: images in tars and Parquet files, captions in tables of their own."""
 
-import csv
 import io
 import json
 import re
-import struct
 import tarfile
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from PIL import Image
+from tests.data.tables import write_table
 
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.core.settings import leaves, parse, with_values
@@ -93,21 +91,6 @@ def read(data: DataSettings) -> list[RawCaption]:
 def joined(data: DataSettings) -> tuple[list[RawCaption | Rejected], dict[str, Any]]:
     report: dict[str, Any] = {}
     return list(readers.read(data, report)), report
-
-
-def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Rows in the form that the suffix names, by the libraries that others write them with."""
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
-    else:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(
-                file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ","
-            )
-            writer.writeheader()
-            writer.writerows(rows)
 
 
 def test_tars_and_parquet_files_of_the_same_images_are_equal(root: Path) -> None:
@@ -310,22 +293,26 @@ def test_a_cut_parquet_file_is_refused(root: Path, share: float) -> None:
         list(readers.read(settings(root, "image_parquet")))
 
 
-def bomb() -> bytes:
-    """A PNG whose header says 60,000 x 60,000 pixels."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        sum_ = struct.pack(">I", zlib.crc32(kind + content))
-        return struct.pack(">I", len(content)) + kind + content + sum_
-
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    content = zlib.compress(bytes(10_000))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        chunk(*each) for each in ((b"IHDR", header), (b"IDAT", content), (b"IEND", b""))
-    )
+def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "0.parquet"
+    options = {"use_dictionary": False, "compression": "none", "row_group_size": 2}
+    write_parquet(path, range(COUNT), **options)
+    place = pq.ParquetFile(path).metadata.row_group(1).column(4).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[place : place + 24] = b"\xff" * 24
+    path.write_bytes(content)
+    records = list(readers.read(settings(tmp_path, "image_parquet")))
+    own = [record.own[0] for record in records if isinstance(record, RawCaption)]
+    assert own == CAPTIONS[:2] + CAPTIONS[4:]
+    bad = [record for record in records if isinstance(record, Rejected)]
+    assert [record.image for record in bad] == ["0.parquet/image/2", "0.parquet/image/3"]
+    assert all(record.detail.startswith("row group 1 is damaged: ") for record in bad)
 
 
 def test_a_bomb_and_no_image_are_found_in_ingest(tmp_path: Path, shipped: Parameters) -> None:
-    images = [bomb(), b"<html>", b"", IMAGES[3]]
+    bomb = io.BytesIO()
+    Image.new("1", (8_000, 8_000)).save(bomb, "png")
+    images = [bomb.getvalue(), b"<html>", b"", IMAGES[3]]
     write_parquet(tmp_path / "0.parquet", range(4), images)
     data = settings(tmp_path, "image_parquet")
     given = replace(shipped.ingest, journal=None)

@@ -8,11 +8,14 @@ import sys
 import pytest
 from click.testing import CliRunner
 from kedro.framework.cli.cli import KedroCLI
+from tests.processes import ran
 
 from compo_pipeline.__main__ import main
 from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.pipelines.attention import pipeline as attention
+
+KEDRO = (sys.executable, "-m", "kedro")
 
 
 @pytest.fixture
@@ -20,16 +23,6 @@ def kedro(workspace, monkeypatch):
     """Runs a command in this process: another would import Kedro and the project for seconds."""
     monkeypatch.chdir(workspace)
     return lambda *arguments: CliRunner().invoke(KedroCLI(workspace), arguments)
-
-
-def kedro_process(folder, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "kedro", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_every_pipeline_is_listed_with_what_it_is_for(kedro):
@@ -64,7 +57,7 @@ def test_a_checkpoint_is_converted_for_transformers(kedro, tiny_clip, tmp_path):
 
 @pytest.mark.slow
 def test_viewer_shows_every_node_in_its_layer(workspace):
-    done = kedro_process(workspace, "viz", "build")
+    done = ran([*KEDRO, "viz", "build"], workspace)
     assert done.returncode == 0, done.stderr
     shown = json.loads((workspace / "build" / "api" / "main").read_text())
     layers = "raw intermediate primary feature model_input models model_output reporting"
@@ -75,7 +68,7 @@ def test_viewer_shows_every_node_in_its_layer(workspace):
 
 
 def test_a_mistyped_key_is_told_in_one_line(workspace):
-    done = kedro_process(workspace, "run", "--params", "training.epoch=3")
+    done = ran([*KEDRO, "run", "--params", "training.epoch=3"], workspace)
     assert done.returncode == 1
     assert done.stderr.startswith("Error: --params: training.epoch: unknown key; did you mean")
     assert "Traceback" not in done.stdout + done.stderr

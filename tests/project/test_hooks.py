@@ -57,13 +57,6 @@ def test_runtime_values_beat_the_environment_and_null_means_none(parameters):
     assert report.endswith("coco/clic/default/seed=3/report/report.html")
 
 
-@pytest.mark.parametrize("env", ["base", "coco"])
-def test_an_unknown_runtime_key_is_refused_in_every_environment(parameters, env):
-    told = r"^--params: model\.nmae: unknown key; did you mean 'name'\?"
-    with pytest.raises(SettingsError, match=told):
-        parameters(env, model={"nmae": "x"})
-
-
 def test_relative_paths_start_from_the_project_wherever_the_command_was_typed(
     parameters, project, tmp_path
 ):

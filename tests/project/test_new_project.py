@@ -3,9 +3,7 @@
 import os
 import re
 import shlex
-import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from zipfile import ZipFile
@@ -13,6 +11,7 @@ from zipfile import ZipFile
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from tests.processes import ran
 
 from compo_pipeline.__main__ import main
 from compo_pipeline.cli import cli
@@ -22,14 +21,25 @@ from compo_pipeline.pipeline_registry import descriptions
 from compo_pipeline.project import commands, creation
 
 ROOT = Path(__file__).parents[2]
-Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def wheel_of(project: Path, place: Path) -> Path:
+    """The wheel of a project's package."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)]
+    assert ran(command, project).returncode == 0
+    (wheel,) = place.iterdir()
+    return wheel
+
+
+def tracked(*paths: str) -> set[str]:
+    """What git tracks of this project."""
+    return set(ran(["git", "ls-files", *paths], ROOT).stdout.split())
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("new")
-    command = [sys.executable, "-m", "compo_pipeline", "new", "My-photos"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = ran([sys.executable, "-m", "compo_pipeline", "new", "My-photos"], folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == (
         "Written: My-photos. Next:\n\n  cd My-photos\n  kedro run --pipeline=train_eval\n"
@@ -37,36 +47,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "My-photos"
 
 
-@pytest.fixture(scope="module")
-def built(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's package as a wheel, which Python imports from as it is."""
-    place = tmp_path_factory.mktemp("built")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)]
-    subprocess.run(command, cwd=project, check=True, capture_output=True)
-    (wheel,) = place.iterdir()
-    return wheel
-
-
-@pytest.fixture(scope="module")
-def kedro(project: Path, built: Path) -> Run:
-    """Runs a command in the project, whose package is installed."""
-    path = os.pathsep.join([str(built), os.environ.get("PYTHONPATH", "")])
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "compo_pipeline", *arguments]
-        environment = {**os.environ, "PYTHONPATH": path}
-        return subprocess.run(
-            command, cwd=project, env=environment, capture_output=True, text=True, check=False
-        )
-
-    return run
-
-
 def test_it_has_every_environment_but_this_machine_s_own(project: Path) -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "conf"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    ours = {name for name in listed.stdout.split() if not name.startswith("conf/local")}
+    ours = {name for name in tracked("conf") if not name.startswith("conf/local")}
     theirs = {str(path.relative_to(project)) for path in (project / "conf").rglob("*.yml")}
     assert ours and ours <= theirs
 
@@ -83,10 +65,14 @@ def test_its_stages_depend_on_its_own_code_and_the_version_of_the_package(projec
 
 
 @pytest.mark.slow
-def test_its_own_method_trains(kedro: Run, project: Path) -> None:
+def test_its_own_method_trains(project: Path, tmp_path: Path) -> None:
+    """Its package is installed: Python imports from a wheel as it is."""
+    path = os.pathsep.join([str(wheel_of(project, tmp_path)), os.environ.get("PYTHONPATH", "")])
     params = "method=cyclip,training.max_steps=2,evaluation.control=false"
     chain = "ingest,validation,foils,counterfactuals,views,training"
-    done = kedro("run", "--env=smoke", f"--pipelines={chain}", f"--params={params}")
+    command = [sys.executable, "-m", "compo_pipeline", "run", "--env=smoke"]
+    given = [f"--pipelines={chain}", f"--params={params}"]
+    done = ran([*command, *given], project, PYTHONPATH=path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert list((project / "data/06_models/smoke/cyclip").rglob("open_clip_model.safetensors"))
 
@@ -100,21 +86,12 @@ def test_the_commands_of_its_readme_are_known(project: Path) -> None:
 
 
 def test_the_wheel_of_this_package_has_what_git_tracks(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.iterdir()
-    names = set(ZipFile(wheel).namelist())
+    names = set(ZipFile(wheel_of(ROOT, tmp_path)).namelist())
     place = "compo_pipeline/resources/project/"
-    listed = subprocess.run(
-        ["git", "ls-files", "conf", *creation.STAGES, "src"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    tracked = {name for name in listed.stdout.split() if not name.endswith(".gitkeep")}
-    code = {name.removeprefix("src/") for name in tracked if name.startswith("src/")}
-    configured = {f"{place}{name}" for name in tracked if not name.startswith("src/")}
+    files = tracked("conf", *creation.STAGES, "src")
+    ours = {name for name in files if not name.endswith(".gitkeep")}
+    code = {name.removeprefix("src/") for name in ours if name.startswith("src/")}
+    configured = {f"{place}{name}" for name in ours if not name.startswith("src/")}
     assert code and configured and code | configured <= names
     assert {name for name in names if name.startswith(f"{place}conf/local")} <= {
         f"{place}conf/local/.gitkeep"

@@ -41,11 +41,6 @@ def read(parameters: dict[str, Any], changes: Changes) -> Parameters:
         ("train_eval", {"training.precision": "fp16"}, "training.precision: 'fp16' is not"),
         ("tuning", {"training.device": "cuda:99"}, "training.device: 'cuda:99' cannot"),
         (
-            "train_eval",
-            {"clic.objective.positivs": 3},
-            "clic.objective.positivs: unknown key; did you mean 'positives'?",
-        ),
-        (
             "ingest",
             {"recaption.captioner": "transformers", "recaption.transformers": {"foldr": "f"}},
             "recaption.transformers.folder: ",

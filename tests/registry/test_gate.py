@@ -200,14 +200,20 @@ def test_an_edited_gate_is_another_one() -> None:
     assert fingerprint(edited) != known == fingerprint(replace(GATE))
 
 
+HOLDS = {"figure": "a", "must": "hold"}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"rules": {}}, r"gate\.rules: "),
-        ({"rules": {"x": {"figure": "a", "must": "hold", "by": -1}}}, r"rules\.x\.by: .*-1"),
+        ({"rules": {"x": {**HOLDS, "by": -1}}}, r"rules\.x\.by: .*-1"),
+        ({"rules": {"x": {**HOLDS, "by": float("nan")}}}, r"rules\.x\.by: .*nan"),
+        ({"rules": {"x": {"must": "rise"}}}, r"x\.role: expected one of role and figure, got none"),
+        ({"rules": {"x": {**HOLDS, "role": "retrieval"}}}, "got both"),
         (
-            {"rules": {"x": {"figure": "a", "must": "rise", "by": float("nan")}}},
-            r"rules\.x\.by: .*nan",
+            {"rules": {"x": {"must": "hold", "role": "retrieval", "slice": "length=*"}}},
+            "slice: expected null",
         ),
         ({**ANY, "items": 0}, r"gate\.items: .*0"),
         ({**ANY, "contamination": {"images": 5}}, r"contamination\.images: .*5"),
