@@ -293,22 +293,6 @@ def test_a_cut_parquet_file_is_refused(root: Path, share: float) -> None:
         list(readers.read(settings(root, "image_parquet")))
 
 
-def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:
-    path = tmp_path / "0.parquet"
-    options = {"use_dictionary": False, "compression": "none", "row_group_size": 2}
-    write_parquet(path, range(COUNT), **options)
-    place = pq.ParquetFile(path).metadata.row_group(1).column(4).data_page_offset
-    content = bytearray(path.read_bytes())
-    content[place : place + 24] = b"\xff" * 24
-    path.write_bytes(content)
-    records = list(readers.read(settings(tmp_path, "image_parquet")))
-    own = [record.own[0] for record in records if isinstance(record, RawCaption)]
-    assert own == CAPTIONS[:2] + CAPTIONS[4:]
-    bad = [record for record in records if isinstance(record, Rejected)]
-    assert [record.image for record in bad] == ["0.parquet/image/2", "0.parquet/image/3"]
-    assert all(record.detail.startswith("row group 1 is damaged: ") for record in bad)
-
-
 def test_a_bomb_and_no_image_are_found_in_ingest(tmp_path: Path, shipped: Parameters) -> None:
     bomb = io.BytesIO()
     Image.new("1", (8_000, 8_000)).save(bomb, "png")
