@@ -261,14 +261,14 @@ def test_broken_images_are_reported_as_those_of_files_are(
     ):
         embedded = Embedder(tasks, settings)(loaded, "m")
         problems = {
-            (task.name, item.item): embedded.problem(task, item)
+            (task.name, item): reason
             for task in tasks
-            for item in task.items
+            for item, reason in embedded.problems(task).items()
         }
         rows = score_model(tasks, embedded, "m").rows
         found.append((problems, [(row.item, row.value, row.skipped) for row in rows]))
     assert found[0] == found[1]
-    reasons = {problem.partition(":")[0] for problem in found[0][0].values() if problem}
+    reasons = {problem.partition(":")[0] for problem in found[0][0].values()}
     assert reasons == {"oversized", "truncated", "not_an_image", "empty"}
 
 

@@ -105,7 +105,8 @@ class Subtask:
     def paths(self, item: Item) -> list[str]:
         """Paths of an item's image and its further images, without a check for links."""
         # Text: of a million items, Path objects take longer than their scores.
-        return [f"{self.images}/{image}" for image in (item.image, *item.other_images)]
+        folder = str(self.images)
+        return [f"{folder}/{image}" for image in (item.image, *item.other_images)]
 
     def image_locations(self, item: Item) -> tuple[ImagePlace, ...]:
         """Folder, file name and `Limits` with which each of an item's image files is opened.

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -375,39 +376,44 @@ def scored_parts(
     """
     tables = [Table.of(scores, Score) for scores in seeds]
     frame = score_frame(Table.joined(tables))
-    for name in ("item", "group"):  # in alphabetical order
-        frame[name] = frame[name].cat.reorder_categories(sorted(frame[name].cat.categories))
-    frame["seed"] = np.repeat(np.arange(len(tables), dtype=np.int16), list(map(len, tables)))
-    keys = frame[KEY].drop_duplicates().itertuples(index=False, name=None)
-    grouped = frame[frame["model"].isin(models.values())].groupby(KEY, observed=True)
+    names, frame["item"] = _ranked(frame["item"])
+    _, frame["group"] = _ranked(frame["group"])
+    frame["seed"] = np.repeat(np.arange(len(tables)), list(map(len, tables)))
     reference, *_ = models.values()
-    columns = list(itertools.product(dict.fromkeys(models.values()), range(len(tables))))
     parts = {}
-    for key in keys:
-        if key not in grouped.indices:
-            continue
-        rows = grouped.get_group(key).drop_duplicates(["model", "seed", "item"], keep="last")
+    chosen = frame[frame["model"].isin(models.values())]
+    grouped: Any = chosen.groupby(KEY, observed=True, sort=False)
+    for key, rows in grouped:
         # In order: the intervals do not depend on the order of the scores, not even by rounding.
-        wide = rows.pivot(index="item", columns=["model", "seed"], values="value")
-        wide = wide.reindex(columns=columns).sort_index()
-        scored = wide.notna()
-        known = scored[reference, 0]
-        for model, seed in columns:
-            if not (own := scored[model, seed]).equals(known):
-                raise ValueError(
-                    f"{' '.join(key)}: '{model}' was scored on {own.sum()} items, "
-                    f"'{reference}' on {known.sum()}, {(own & known).sum()} of "
-                    "them the same; a paired comparison needs the same items: run evaluation again"
-                )
-        first = rows[(rows["model"] == reference) & (rows["seed"] == 0)].set_index("item")["group"]
-        values, items = wide[known], wide.index[known]
+        items, places = np.unique(rows["item"], return_inverse=True)
+        values, images = {}, np.full(len(items), -1)
+        for model in models.values():
+            own = (rows["model"] == model).to_numpy()
+            values[model] = np.full((len(tables), len(items)), np.nan)
+            values[model][rows["seed"][own], places[own]] = rows["value"][own]
+            if model == reference:
+                images[places[own]] = rows["group"][own]
+            known = ~np.isnan(values[reference][0])
+            for scored in ~np.isnan(values[model]):
+                if (scored != known).any():
+                    raise ValueError(
+                        f"{' '.join(key)}: '{model}' was scored on {scored.sum()} items, "
+                        f"'{reference}' on {known.sum()}, {(scored & known).sum()} of them the "
+                        "same; a paired comparison needs the same items: run evaluation again"
+                    )
         parts[key] = ScoredPart(
-            {name: 100.0 * np.ascontiguousarray(values[model].T) for name, model in models.items()},
-            np.asarray(first.cat.codes.loc[items], np.int64),
-            list(items),
-            list(first.index[~known.loc[first.index].to_numpy()]),
+            {name: 100.0 * values[model].compress(known, axis=1) for name, model in models.items()},
+            images[known],
+            list(names[items[known]]),
+            list(names[items[~known & (images >= 0)]]),
         )
     return parts
+
+
+def _ranked(names: pd.Series[str]) -> tuple[pd.Index[str], _Ints]:
+    """Distinct names in alphabetical order, and the place of each row's name among them."""
+    order = names.cat.categories.argsort()
+    return names.cat.categories[order], order.argsort()[names.cat.codes]
 
 
 def renamed(scores: Iterable[Score], label: str) -> Table[Score]:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from compo_pipeline.benchmarks.items import ImagePlace, Item, Subtask
+from compo_pipeline.benchmarks.items import ImagePlace, Subtask
 from compo_pipeline.core.compute import Compute, in_order
 from compo_pipeline.core.progress import track
 from compo_pipeline.core.seeding import digest
@@ -64,7 +65,7 @@ class Vectors:
 
         All groups have the same length.
         """
-        flat = np.array([self.index[name] for names in groups for name in names], dtype=np.int64)
+        flat = np.fromiter(map(self.index.__getitem__, chain.from_iterable(groups)), np.int64)
         picked: NDArray[np.float32] = self.rows[flat.reshape(len(groups), -1)]
         return picked
 
@@ -90,11 +91,14 @@ class Embedded:
     texts: Vectors
     tokens: Tokens
 
-    def problem(self, subtask: Subtask, item: Item) -> str | None:
-        """Why an image of an item could not be read, or None if all images were read."""
-        if not self.unreadable:
-            return None
-        return next(filter(None, map(self.unreadable.get, subtask.paths(item))), None)
+    def problems(self, subtask: Subtask) -> dict[str, str]:
+        """Items of a subtask with an image that could not be read, by name, and the reasons."""
+        return {
+            item.item: self.unreadable[path]
+            for item in (subtask.items if self.unreadable else ())
+            for path in reversed(subtask.paths(item))  # the first one's reason
+            if path in self.unreadable
+        }
 
 
 @dataclass

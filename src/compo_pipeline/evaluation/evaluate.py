@@ -399,14 +399,13 @@ def audit(subtasks: Iterable[Subtask], embedded: Embedded) -> list[Audit]:
 
 def _audit_set(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded: Embedded) -> Audit:
     """Count skipped, degenerate and truncated items and texts of one set of subtasks."""
-    problems = [embedded.problem(task, item) for task in subtasks for item in task.items]
-    found = [problem for problem in problems if problem is not None]
+    found = [reason for task in subtasks for reason in embedded.problems(task).values()]
     texts = {text for task in subtasks for text in task.texts()}
     tokens = embedded.tokens
     return Audit(
         benchmark=benchmark,
         subtask=name,
-        items=len(problems),
+        items=sum(len(task.items) for task in subtasks),
         skipped=len(found),
         reasons=dict(Counter(reason.split(":", 1)[0] for reason in found)),
         texts=len(texts),

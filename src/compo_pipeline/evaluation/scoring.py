@@ -19,10 +19,9 @@ What a row's `similarities` are, and when it is correct:
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
@@ -112,11 +111,13 @@ def _repeated_images(subtasks: Iterable[Subtask], embedded: Embedded) -> dict[st
     They are one unit of the statistics: the rows of a Parquet file repeat an image that official
     files name several times.
     """
+    times = Counter(embedded.images.index.values())
+    repeated = {path: row for path, row in embedded.images.index.items() if times[row] > 1}
     first: dict[tuple[str, int], str] = {}
     found: dict[str, dict[str, str]] = {}
     for task in subtasks:
-        for item in task.items:
-            row = embedded.images.index.get(task.paths(item)[0])
+        for item in task.items if repeated else ():
+            row = repeated.get(task.paths(item)[0])
             if row is not None:
                 name = first.setdefault((task.benchmark, row), item.image)
                 if name != item.image:
@@ -150,15 +151,23 @@ class _Scorer:
         self._groups = groups
         self.subtask = subtask
         self.texts = embedded.texts
-        problems = [(item, embedded.problem(subtask, item)) for item in subtask.items]
-        self.readable = [item for item, reason in problems if reason is None]
-        self.unreadable = [(item, reason) for item, reason in problems if reason is not None]
+        problems = embedded.problems(subtask)
+        self.readable = [item for item in subtask.items if item.item not in problems]
+        self.unreadable = [
+            (item, problems[item.item]) for item in subtask.items if item.item in problems
+        ]
+        self.names = self.names_of(self.readable)
         self.skipped = [(item.item, item.image, reason) for item, reason in self.unreadable]
         self._images = embedded.images
 
+    def names_of(self, items: Iterable[Item]) -> Names:
+        """Name of each item, and the name that stands for its image among those of equal pixels."""
+        return [(item.item, self._groups.get(item.image, item.image)) for item in items]
+
     def images(self, items: Iterable[Item]) -> NDArray[np.float32]:
         """Embeddings [n, D] of the items' own images."""
-        return self._images.rows_of(self.subtask.paths(item)[0] for item in items)
+        folder = f"{self.subtask.images}/"
+        return self._images.rows_of(folder + item.image for item in items)
 
     def all_images(self, items: Iterable[Item]) -> NDArray[np.float32]:
         """Embeddings [n, images, D] of each item's image and other images."""
@@ -166,7 +175,7 @@ class _Scorer:
 
     def all_texts(self, items: Iterable[Item]) -> NDArray[np.float32]:
         """Embeddings [n, texts, D] of each item's positives and negatives."""
-        return self.texts.rows_of_groups([(*item.positives, *item.negatives) for item in items])
+        return self.texts.rows_of_groups([item.positives + item.negatives for item in items])
 
     def make_rows(
         self,
@@ -190,7 +199,6 @@ class _Scorer:
             subtask: name of the subtask, if it is not the scorer's.
         """
         benchmark, subtask = self.subtask.benchmark, subtask or self.subtask.name
-        unscored = [None] * len(skipped)
         verdicts = [None] * len(names) if correct is None else correct.tolist()
         widths = [np.full(len(block), block.shape[1], np.int32) for block in similarities]
         ends = np.concatenate([np.zeros(1, np.int32), *widths, np.zeros(len(skipped), np.int32)])
@@ -201,15 +209,12 @@ class _Scorer:
             "benchmark": pa.repeat(benchmark, count),
             "subtask": pa.repeat(subtask, count),
             "metric": pa.repeat(metric, count),
-            "item": [item for item, *_ in (*names, *skipped)],
-            "group": [
-                *(self._groups.get(group, group) for _, group in names),
-                *(group for _, group, _ in skipped),
-            ],
+            "item": [item for item, _ in names] + [item for item, *_ in skipped],
+            "group": [group for _, group in names] + [group for _, group, _ in skipped],
             "similarities": pa.ListArray.from_arrays(
                 ends.cumsum(dtype=np.int32), flat, kinds.field("similarities").type
             ),
-            "correct": [*verdicts, *unscored],
+            "correct": [*verdicts, *[None] * len(skipped)],
             "skipped": [*[None] * len(names), *(reason for *_, reason in skipped)],
         }
         rows = Table(Score, pa.table(columns, schema=kinds))
@@ -298,8 +303,7 @@ def _average_precision(scorer: _Scorer) -> Iterator[MetricScores]:
         value = protocols.average_precision(cosines, item.right_images)
         rows.append(np.array([[value, *cosines]]))
         chances.append(protocols.average_precision_chance(len(cosines), item.right_images))
-    names = _names(scorer.readable)
-    yield scorer.make_rows(metric, _mean(chances), names, rows, None, scorer.skipped)
+    yield scorer.make_rows(metric, _mean(chances), scorer.names, rows, None, scorer.skipped)
 
 
 def _choice(
@@ -318,22 +322,23 @@ def _choice(
         similarities: [n, candidates] of items of one shape, the right candidates first.
         chance: level of a shape.
     """
-    level = cache(chance)
     # Items with equal numbers of candidates are stacked into rectangles.
-    shapes: dict[tuple[int, int], list[Item]] = {}
-    for item in scorer.readable:
-        shapes.setdefault(shape(item), []).append(item)
+    shapes: dict[tuple[int, int], int] = {}
+    numbers = np.array(
+        [shapes.setdefault(shape(item), len(shapes)) for item in scorer.readable], dtype=np.int64
+    )
     values: list[Floats] = []
     correct = [np.empty(0, dtype=np.bool_)]
-    for (right, _), items in shapes.items():
+    for (right, _), number in shapes.items():
+        items = [scorer.readable[place] for place in np.flatnonzero(numbers == number).tolist()]
         block = np.concatenate([similarities(some) for some in grouped(items, _AT_ONCE)])
         values.append(block)
         ties_right = scorer.subtask.ties_right
         correct.append(protocols.verdicts(metric, block, right, ties_right=ties_right))
     return scorer.make_rows(
         metric,
-        _mean([level(*shape(item)) for item in scorer.readable]),
-        _names(item for items in shapes.values() for item in items),
+        _mean(np.array([chance(*each) for each in shapes])[numbers]),
+        [scorer.names[place] for place in numbers.argsort(kind="stable").tolist()],
         values,
         np.concatenate(correct),
         scorer.skipped,
@@ -351,7 +356,7 @@ def _group(scorer: _Scorer) -> Iterator[MetricScores]:
         similarities = products.sum(axis=3).astype(np.float64)
     for metric, correct in protocols.group(similarities).items():
         chance, rows = protocols.GROUP_CHANCES[metric], similarities.reshape(-1, 4)
-        yield scorer.make_rows(metric, chance, _names(items), [rows], correct, scorer.skipped)
+        yield scorer.make_rows(metric, chance, scorer.names, [rows], correct, scorer.skipped)
 
 
 def _half_truth(scorer: _Scorer) -> Iterator[MetricScores]:
@@ -363,7 +368,7 @@ def _half_truth(scorer: _Scorer) -> Iterator[MetricScores]:
     for metric, correct in protocols.half_truth(similarities).items():
         chance = protocols.HALF_TRUTH_CHANCES[metric]
         yield scorer.make_rows(
-            metric, chance, _names(items), [similarities], correct, scorer.skipped
+            metric, chance, scorer.names, [similarities], correct, scorer.skipped
         )
 
 
@@ -371,8 +376,8 @@ def _text_only(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of text-only accuracy (TOT): two positives are closer than the negative."""
 
     def similarities(items: Sequence[Item]) -> Floats:
-        first, second = (scorer.texts.rows_of(item.positives[k] for item in items) for k in (0, 1))
-        negative = scorer.texts.rows_of(item.negatives[0] for item in items)
+        groups = [(*item.positives[:2], item.negatives[0]) for item in items]
+        first, second, negative = scorer.texts.rows_of_groups(groups).swapaxes(0, 1)
         pairs = ((first, second), (first, negative), (second, negative))
         return np.stack([(one * other).sum(axis=1) for one, other in pairs], axis=1)
 
@@ -380,7 +385,8 @@ def _text_only(scorer: _Scorer) -> Iterator[MetricScores]:
     items = scorer.subtask.items
     cosines = np.concatenate([similarities(some) for some in grouped(items, _AT_ONCE)])
     correct = protocols.text_only(*cosines.T)
-    yield scorer.make_rows("tot", protocols.TEXT_ONLY_CHANCE, _names(items), [cosines], correct)
+    chance, names = protocols.TEXT_ONLY_CHANCE, scorer.names_of(items)
+    yield scorer.make_rows("tot", chance, names, [cosines], correct)
 
 
 def _retrieval(scorer: _Scorer) -> Iterator[MetricScores]:
@@ -389,8 +395,8 @@ def _retrieval(scorer: _Scorer) -> Iterator[MetricScores]:
     images = scorer.images(items)
     texts = [text for item in items for text in item.positives]
     captions = [
-        (f"{item.item}#{place}", item.image)
-        for item in items
+        (f"{name}#{place}", group)
+        for item, (name, group) in zip(items, scorer.names, strict=True)
         for place in range(len(item.positives))
     ]
     skipped_captions = [
@@ -412,7 +418,7 @@ def _retrieval(scorer: _Scorer) -> Iterator[MetricScores]:
         images, image_rows, candidates, owners, protocols.RECALLS, columns
     )
     chances = {f"i2t_r{k}": _recall_chance(len(texts), counts, k) for k in protocols.RECALLS}
-    yield from scorer.make_ranked_rows(chances, best, rivals, _names(items), scorer.skipped)
+    yield from scorer.make_ranked_rows(chances, best, rivals, scorer.names, scorer.skipped)
     best, rivals = ranking_in_blocks(
         scorer.texts.rows_of(texts), owners, images, image_rows, protocols.RECALLS
     )
@@ -433,9 +439,8 @@ def _zero_shot(scorer: _Scorer) -> Iterator[MetricScores]:
     best, rivals = ranking_in_blocks(
         scorer.images(items), labels, classifier, np.arange(classes), tops
     )
-    names = _names(items)
     chances = {f"top{k}": protocols.ranking_chance(classes, 1, k) for k in tops}
-    yield from scorer.make_ranked_rows(chances, best, rivals, names, scorer.skipped)
+    yield from scorer.make_ranked_rows(chances, best, rivals, scorer.names, scorer.skipped)
     # The same results again under a subtask per class: their mean is the mean per class.
     pairs = np.stack([best, rivals[:, 0]], axis=1)
     for name, label in number.items():
@@ -443,7 +448,7 @@ def _zero_shot(scorer: _Scorer) -> Iterator[MetricScores]:
         yield scorer.make_rows(
             PER_CLASS,
             1 / classes,
-            [names[k] for k in own],
+            [scorer.names[k] for k in own],
             [pairs[own]],
             protocols.ranked(best[own], rivals[own, 0]),
             subtask=f"{task.name}/{name}",
@@ -498,11 +503,6 @@ def _recall_chance(candidates: int, matches: Ints, k: int) -> float:
     counts, places = np.unique(matches, return_inverse=True)
     levels = [protocols.ranking_chance(candidates, int(count), k) for count in counts]
     return _mean(np.array(levels)[places])
-
-
-def _names(items: Iterable[Item]) -> Names:
-    """Pairs of item name and image name, one for each item."""
-    return [(item.item, item.image) for item in items]
 
 
 def _mean(values: Sequence[float] | Floats) -> float:
