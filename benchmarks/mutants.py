@@ -13,8 +13,8 @@ if a test fails that passes on the unchanged copy, or if the tests take more tha
 seconds, which they do not without it. Its first killers are stored, five at most. Outcomes are
 appended to a file of JSON lines; mutants that have one there, of the same source, are not run
 again. `--of` tries the mutants of another such file again, as far as the code still has their
-places. Prints the killed of each room, the share of all with its 95% Wilson interval, and the
-survivors.
+places, with the tests that killed them before as the first. Prints the killed of each room, the
+share of all with its 95% Wilson interval, and the survivors.
 """
 
 from __future__ import annotations
@@ -261,12 +261,12 @@ class Attempt:
 
 
 def by_room(root: Path) -> dict[str, list[Mutant]]:
-    """All mutants of the package by room, a folder of it."""
+    """All mutants of the package by room, a folder of it; `resources` is of new projects."""
     found: dict[str, list[Mutant]] = defaultdict(list)
     for path in sorted((root / PACKAGE).glob("*/**/*.py")):
         file = path.relative_to(root / PACKAGE).as_posix()
         found[file.partition("/")[0]] += mutants(file, path.read_text("utf-8"))
-    return {room: every for room, every in found.items() if len(every) > 1}
+    return {room: every for room, every in found.items() if room != "resources" and len(every) > 1}
 
 
 def drawn(root: Path, each: int, seed: int) -> list[Mutant]:
@@ -279,16 +279,26 @@ def drawn(root: Path, each: int, seed: int) -> list[Mutant]:
     return [mutant for some in zip_longest(*rooms) for mutant in some if mutant is not None]
 
 
-def still_there(root: Path, of: Sequence[Mutant]) -> list[Mutant]:
-    """The mutants of the code that make the same change as others did of an earlier state."""
+def still_there(root: Path, results: Path) -> dict[Mutant, list[str]]:
+    """The mutants of the code that make the same change as stored ones, and what killed those.
+
+    The change is in the same file or, if that is gone, the only one of its kind in the room.
+    """
     places: dict[tuple[str, ...], list[Mutant]] = defaultdict(list)
-    for mutant in (mutant for every in by_room(root).values() for mutant in every):
-        places[mutant.file, mutant.operator, mutant.old, mutant.new].append(mutant)
-    found = []
-    for mutant in of:
-        if same := places[mutant.file, mutant.operator, mutant.old, mutant.new]:
-            found.append(min(same, key=lambda each: abs(each.line - mutant.line)))
-    return list(dict.fromkeys(found))
+    for room, mutants in by_room(root).items():
+        for each in mutants:
+            for place in (each.file, room):
+                places[place, each.operator, each.old, each.new].append(each)
+    found: dict[Mutant, list[str]] = {}
+    for mutant, (_, killers) in stored(results).items():
+        change = (mutant.operator, mutant.old, mutant.new)
+        same = places[mutant.file, *change]
+        if not same and not (root / PACKAGE / mutant.file).exists():
+            same = places[mutant.file.partition("/")[0], *change]
+            same = same if len(same) == 1 else []
+        if same:
+            found[min(same, key=lambda each: abs(each.line - mutant.line))] = killers
+    return found
 
 
 class Tracer:
@@ -393,11 +403,11 @@ def tests_of(project: Path, mutant: Mutant, tests: Sequence[Test]) -> list[str]:
     return chosen
 
 
-def attempt(project: Path, tests: Sequence[str]) -> Attempt:
-    """Run tests of a copy in a copy of this process."""
+def attempt(project: Path, tests: Sequence[str], most: int = MOST_KILLERS) -> Attempt:
+    """Run tests of a copy in a copy of this process, until as many as `most` have failed."""
     reader, writer = os.pipe()
     if not (process := os.fork()):
-        _run_tests(project, tests, writer)
+        _run_tests(project, tests, most, writer)
     os.close(writer)
     end, found, status = time.monotonic() + WALL_SECONDS, Attempt(), 0
     while not (ended := os.waitpid(process, os.WNOHANG))[0] and time.monotonic() < end:
@@ -411,7 +421,7 @@ def attempt(project: Path, tests: Sequence[str]) -> Attempt:
     return found
 
 
-def _run_tests(project: Path, tests: Sequence[str], writer: int) -> None:
+def _run_tests(project: Path, tests: Sequence[str], most: int, writer: int) -> None:
     """Run tests in this process, name the failed ones through a pipe, and end."""
     os.setsid()
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -428,7 +438,7 @@ def _run_tests(project: Path, tests: Sequence[str], writer: int) -> None:
             if report.failed:
                 os.write(writer, f"{report.nodeid}\n".encode())
 
-    options = ["-q", f"--maxfail={MOST_KILLERS}", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    options = ["-q", f"--maxfail={most}", "-p", "no:cacheprovider", "-p", "no:xdist"]
     status = 3
     with suppress(BaseException):
         status = int(pytest.main([*options, *tests], plugins=[Failures()]))
@@ -442,9 +452,14 @@ class Trials:
         self._project, self._tests = project, tests
         self._sound: dict[str, bool] = {}
 
-    def tried(self, mutant: Mutant) -> tuple[str, list[str]]:
-        """Outcome of a mutant, and the first tests that fail by it; the copy is as before."""
-        tests = tests_of(self._project, mutant, self._tests)
+    def tried(self, mutant: Mutant, killers: Sequence[str]) -> tuple[str, list[str]]:
+        """Outcome of a mutant, and the first tests that fail by it; the copy is as before.
+
+        Tests that killed it before are the first, and one that fails is enough then.
+        """
+        known = {test.name for test in self._tests}
+        killers = [test for test in killers if test in known]
+        tests = [*dict.fromkeys([*killers, *tests_of(self._project, mutant, self._tests)])]
         if not tests:
             return "no test", []
         file = self._project / PACKAGE / mutant.file
@@ -453,7 +468,7 @@ class Trials:
         # Bytecode is made anew where the time differs, in whole seconds.
         os.utime(file, (0, random.randrange(2**31)))
         try:
-            found = attempt(self._project, tests)
+            found = attempt(self._project, tests, 1 if killers else MOST_KILLERS)
         finally:
             file.write_bytes(code)
             os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -473,7 +488,9 @@ class Trials:
         return self._sound[test]
 
 
-def run(wanted: Sequence[Mutant], root: Path, jobs: int, results: Path, calls: Path) -> None:
+def run(
+    wanted: Mapping[Mutant, Sequence[str]], root: Path, jobs: int, results: Path, calls: Path
+) -> None:
     """Try mutants in as many copies as jobs, and append each outcome to the results."""
     with tempfile.TemporaryDirectory() as folder:
         projects = [copied(root, Path(folder) / str(number)) for number in range(jobs)]
@@ -492,8 +509,8 @@ def run(wanted: Sequence[Mutant], root: Path, jobs: int, results: Path, calls: P
         for number, project in enumerate(projects):
             if not (worker := os.fork()):
                 trials = Trials(project, tests)
-                for mutant in wanted[number::jobs]:
-                    outcome, killers = trials.tried(mutant)
+                for mutant in list(wanted)[number::jobs]:
+                    outcome, killers = trials.tried(mutant, wanted[mutant])
                     found = {**asdict(mutant), "outcome": outcome, "killers": killers}
                     with results.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(found) + "\n")
@@ -504,13 +521,13 @@ def run(wanted: Sequence[Mutant], root: Path, jobs: int, results: Path, calls: P
             os.waitpid(worker, 0)
 
 
-def outcomes(results: Path) -> dict[Mutant, str]:
-    """The stored outcomes."""
+def stored(results: Path) -> dict[Mutant, tuple[str, list[str]]]:
+    """The stored outcomes, with the tests that killed a mutant."""
     lines = results.read_text("utf-8").splitlines() if results.exists() else []
     found = {}
     for record in map(json.loads, lines):
-        outcome, _ = record.pop("outcome"), record.pop("killers")
-        found[Mutant(**record)] = outcome
+        outcome, killers = record.pop("outcome"), record.pop("killers")
+        found[Mutant(**record)] = (outcome, killers)
     return found
 
 
@@ -551,14 +568,14 @@ def main() -> None:
     parser.add_argument("--calls", type=Path, default=ROOT / "build" / "mutants" / "calls.json")
     options = parser.parse_args()
     if options.of:
-        wanted = still_there(ROOT, list(outcomes(options.of)))
+        wanted = still_there(ROOT, options.of)
     else:
-        wanted = drawn(ROOT, options.each, options.seed)
-    known = outcomes(options.results)
-    if missing := [mutant for mutant in wanted if mutant not in known]:
+        wanted = {mutant: [] for mutant in drawn(ROOT, options.each, options.seed)}
+    known = stored(options.results)
+    if missing := {each: wanted[each] for each in wanted if each not in known}:
         run(missing, ROOT, options.jobs, options.results, options.calls)
-        known = outcomes(options.results)
-    print(summary({mutant: known[mutant] for mutant in wanted if mutant in known}))
+        known = stored(options.results)
+    print(summary({mutant: known[mutant][0] for mutant in wanted if mutant in known}))
 
 
 if __name__ == "__main__":
