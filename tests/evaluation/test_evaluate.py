@@ -24,7 +24,6 @@ from compo_pipeline.evaluation.evaluate import (
     audit,
     loaders,
     score_models,
-    scores_fingerprints,
 )
 from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.evaluation.scoring import score_model
@@ -247,14 +246,14 @@ def subtask(tmp_path: Path) -> Subtask:
 def test_another_benchmark_changes_no_fingerprint_of_the_first(subtask: Subtask) -> None:
     other = replace(subtask, benchmark="sugar_crepe")
     changed = replace(other, items=other.items[1:])
-    one, two = scores_fingerprints([subtask, other], EVALUATION)
-    again, anew = scores_fingerprints([subtask, changed], EVALUATION)
+    one, two = ScoresFingerprint.of([subtask, other], EVALUATION)
+    again, anew = ScoresFingerprint.of([subtask, changed], EVALUATION)
     assert one == again and two.differences(anew) == ["items", "images"]
 
 
 def test_the_fingerprint_changes_with_everything_that_scores_depend_on(subtask: Subtask) -> None:
     def fingerprint(task: Subtask, settings: EvaluationSettings) -> ScoresFingerprint:
-        (found,) = scores_fingerprints([task], settings)
+        (found,) = ScoresFingerprint.of([task], settings)
         return found
 
     ours = fingerprint(subtask, EVALUATION)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.data.images import vgg
+from compo_pipeline.data.images import style as vgg
 from compo_pipeline.models import checkpoints
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from compo_pipeline.benchmarks.files import Record, read_content
 from compo_pipeline.benchmarks.items import FILES
-from compo_pipeline.core.parquet import parquet_file
 from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.tables import parquet_file
 from compo_pipeline.core.untrusted import holds_images
 
 _PARQUET = ("*.parquet", "*/*.parquet", "*/*/*.parquet")

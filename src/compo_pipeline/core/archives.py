@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from compo_pipeline.core.files import size_and_time
-from compo_pipeline.core.parquet import parquet_file
 from compo_pipeline.core.remote import open_file
+from compo_pipeline.core.tables import parquet_file
 from compo_pipeline.core.untrusted import holds_images, path_below, shown
 
 if TYPE_CHECKING:

@@ -25,11 +25,10 @@ from pydantic import Field, PositiveInt
 
 from compo_pipeline.core import compute
 from compo_pipeline.core.hashing import hash_of
-from compo_pipeline.core.parquet import parquet_file, write_parquet
 from compo_pipeline.core.progress import Meter
 from compo_pipeline.core.records import schema, to_table
 from compo_pipeline.core.settings import SettingsError, pip_install, settings
-from compo_pipeline.core.tables import GROUP, Row, Table, grouped
+from compo_pipeline.core.tables import GROUP, Row, Table, grouped, parquet_file, write_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.core.parquet import batches, parquet_file
 from compo_pipeline.core.remote import read_bytes
+from compo_pipeline.core.tables import batches, parquet_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -111,6 +111,23 @@ class ScoresFingerprint:
     code: str
     settings: Mapping[str, str]
 
+    @classmethod
+    def of(
+        cls, subtasks: Sequence[Subtask], settings: EvaluationSettings
+    ) -> list[ScoresFingerprint]:
+        """Fingerprint of each benchmark's scores, as they would be computed on this machine."""
+        kind = choose_device(settings.device, key="evaluation.device").type
+        precision = {"image": settings.precision, "text": settings.precision}
+        by_benchmark: dict[str, list[Subtask]] = {}
+        for task in subtasks:
+            by_benchmark.setdefault(task.benchmark, []).append(task)
+        return [
+            cls(
+                name, items_hash(own), images_hash(own), str(SCORING), {"device": kind, **precision}
+            )
+            for name, own in by_benchmark.items()
+        ]
+
     def differences(self, other: ScoresFingerprint) -> list[str]:
         """Names of the fields in which two fingerprints differ."""
         ours, theirs = asdict(self), asdict(other)
@@ -322,32 +339,10 @@ def compare_run(
         titles=labels,
         sources=sources(subtasks),
         slices=sliced,
-        scored=tuple(scores_fingerprints(subtasks, settings)),
+        scored=tuple(ScoresFingerprint.of(subtasks, settings)),
         suite=benchmarks.suite or "",
         not_run=not_run_labels(benchmarks),
     )
-
-
-def scores_fingerprints(
-    subtasks: Sequence[Subtask], settings: EvaluationSettings
-) -> list[ScoresFingerprint]:
-    """Fingerprint of each benchmark's scores, as they would be computed on this machine."""
-    kind = choose_device(settings.device, key="evaluation.device").type
-    precision = {"image": settings.precision, "text": settings.precision}
-    code = str(SCORING)
-    by_benchmark: dict[str, list[Subtask]] = {}
-    for task in subtasks:
-        by_benchmark.setdefault(task.benchmark, []).append(task)
-    return [
-        ScoresFingerprint(
-            benchmark=name,
-            items=items_hash(own),
-            images=images_hash(own),
-            code=code,
-            settings={"device": kind, **precision},
-        )
-        for name, own in by_benchmark.items()
-    ]
 
 
 def loaders(

@@ -22,7 +22,6 @@ from pydantic import PositiveInt
 
 from compo_pipeline.core.files import atomic_folder
 from compo_pipeline.core.hashing import files_hash
-from compo_pipeline.core.parquet import batches, parquet_file
 from compo_pipeline.core.records import Caption, Counterfactual, View, decoded
 from compo_pipeline.core.seeding import rng
 from compo_pipeline.core.settings import SettingsError, Share, settings
@@ -33,7 +32,7 @@ from compo_pipeline.core.table_files import (
     resumable,
     write_rows,
 )
-from compo_pipeline.core.tables import GROUP, Groups, Table
+from compo_pipeline.core.tables import GROUP, Groups, Table, batches, parquet_file
 from compo_pipeline.data.annotations import AnnotationSettings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated

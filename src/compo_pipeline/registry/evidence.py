@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from compo_pipeline.core.files import write_json
-from compo_pipeline.core.parquet import write_parquet
 from compo_pipeline.core.records import Score, ScoredItem, schema
 from compo_pipeline.core.settings import parse
-from compo_pipeline.core.tables import Row, Table
+from compo_pipeline.core.tables import Row, Table, write_parquet
 from compo_pipeline.core.untrusted import read_batches, read_json
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, renamed
 from compo_pipeline.evaluation.contamination import Overlap

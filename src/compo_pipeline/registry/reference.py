@@ -27,10 +27,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.core.parquet import write_parquet
 from compo_pipeline.core.records import Caption
 from compo_pipeline.core.seeding import digest
-from compo_pipeline.core.tables import CARVED, Table
+from compo_pipeline.core.tables import CARVED, Table, write_parquet
 from compo_pipeline.core.untrusted import read_batches
 from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, normalise_text
 from compo_pipeline.evaluation.embed import Embedder

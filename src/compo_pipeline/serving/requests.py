@@ -29,7 +29,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compo_pipeline.core.parquet import batches, parquet_file, write_parquet
+from compo_pipeline.core.tables import batches, parquet_file, write_parquet
 
 REQUESTS = pa.schema(
     [

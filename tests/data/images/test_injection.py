@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compo_pipeline.data.images.injection import has_padding, inject
+from compo_pipeline.data.images.style import has_padding, inject
 
 EOS = 9
 IDS = torch.tensor(

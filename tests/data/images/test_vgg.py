@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.data.images import vgg
+from compo_pipeline.data.images import style as vgg
 
 
 @pytest.fixture(scope="module", autouse=True)

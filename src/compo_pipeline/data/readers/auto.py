@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from compo_pipeline.core.archives import image_columns
-from compo_pipeline.core.parquet import parquet_file
+from compo_pipeline.core.tables import parquet_file
 from compo_pipeline.data.readers import folder, table
 from compo_pipeline.data.readers.delimited import log_once
 from compo_pipeline.data.readers.record import (

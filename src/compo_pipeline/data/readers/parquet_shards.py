@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compo_pipeline.core.archives import image_columns
-from compo_pipeline.core.parquet import parquet_file
 from compo_pipeline.core.records import Rejected
+from compo_pipeline.core.tables import parquet_file
 from compo_pipeline.core.untrusted import shown
 from compo_pipeline.data.readers import table
 from compo_pipeline.data.readers.delimited import UnreadableRecord

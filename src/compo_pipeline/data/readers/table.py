@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.core.files import size_and_time
-from compo_pipeline.core.parquet import batches, parquet_file
 from compo_pipeline.core.records import Rejected
+from compo_pipeline.core.tables import batches, parquet_file
 from compo_pipeline.core.untrusted import holds_images, parse_json, read_json, shown
 from compo_pipeline.data.readers.delimited import (
     UnreadableRecord,

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from compo_pipeline.core.settings import SettingsError, parse
-from compo_pipeline.data.images import vgg
+from compo_pipeline.data.images import style as vgg
 from compo_pipeline.generation.counterfactuals.contract import ImageRequest
 from compo_pipeline.generation.counterfactuals.generators.diffusion import DiffusionGenerator
 from compo_pipeline.generation.counterfactuals.settings import (

@@ -1,7 +1,7 @@
 """Image generator with a text-to-image pipeline of diffusers, kept close to the real image.
 
 Source: SPARCL, Sec. 3: the real image's CLIP features in the prompt's padding (`injection`), and
-its channel statistics on the result (`style`, `vgg`).
+its channel statistics on the result (`style`).
 
 Shapes: b images; pixels [b, 3, H, W] in -1..1 unless it is said otherwise; latents of the VAE.
 """
@@ -20,9 +20,8 @@ from compo_pipeline.core.hashing import files_hash, files_in, hash_of
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.tables import grouped
-from compo_pipeline.data.images import decoding, vgg
-from compo_pipeline.data.images.injection import has_padding, inject
-from compo_pipeline.data.images.style import adain
+from compo_pipeline.data.images import decoding
+from compo_pipeline.data.images.style import adain, has_padding, inject, restyled
 from compo_pipeline.generation.counterfactuals.contract import CaptionEditor, ImageRequest, Opening
 from compo_pipeline.generation.counterfactuals.generators import loading
 from compo_pipeline.generation.counterfactuals.generators.loading import KEY
@@ -144,7 +143,7 @@ class DiffusionGenerator:
             # In float32, in 0..1: what its weights were trained on.
             pair = (pixels.float(), self._preprocess(real, size, pixels.float()))
             content, like = ((one / 2 + 0.5).clamp(0, 1) for one in pair)
-            pixels = vgg.restyled(content, like, style.weight, *self._vgg) * 2 - 1
+            pixels = restyled(content, like, style.weight, *self._vgg) * 2 - 1
         return pixels.clamp(-1, 1)
 
     def _preprocess(self, real: list[Image], size: tuple[int, int], like: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compo_pipeline.core.settings import SettingsError, pip_install
-from compo_pipeline.data.images import vgg
+from compo_pipeline.data.images import style
 from compo_pipeline.generation.counterfactuals.settings import (
     DiffusionAdainSettings,
     DiffusionSettings,
@@ -241,8 +241,8 @@ def load_vgg(adain: DiffusionAdainSettings) -> tuple[Sequential, Sequential]:
     """
     encoder, decoder = Path(adain.vgg or "").expanduser(), Path(adain.decoder or "").expanduser()
     return (
-        vgg.load(vgg.encoder(), encoder, f"{KEY}.adain.vgg"),
-        vgg.load(vgg.decoder(), decoder, f"{KEY}.adain.decoder"),
+        style.load(style.encoder(), encoder, f"{KEY}.adain.vgg"),
+        style.load(style.decoder(), decoder, f"{KEY}.adain.decoder"),
     )
 
 
