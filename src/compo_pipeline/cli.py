@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 from kedro.framework.cli.project import run as kedro_run
@@ -18,7 +18,7 @@ from kedro.framework.cli.utils import _split_params as kedro_split_params
 from compo_pipeline.core import console, next_steps, offline
 from compo_pipeline.core.removed import replacement
 from compo_pipeline.core.settings import SettingsError, nearest
-from compo_pipeline.models.settings import LOCAL_PREFIX, PublishedLayout
+from compo_pipeline.models.settings import LAYOUTS, LOCAL_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -310,9 +310,7 @@ def train_(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
 @click.argument("source")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--weights", help="Of an architecture: a file, or a tag of open_clip.")
-@click.option(
-    "--layout", type=click.Choice(get_args(PublishedLayout)), help="Whose checkpoint the file is."
-)
+@click.option("--layout", type=click.Choice(list(LAYOUTS)), help="Whose checkpoint the file is.")
 @click.option("--mixed-with", help="Tag or file that the layout clove mixes with, not OpenAI's.")
 @click.option(
     "--quick-gelu/--no-quick-gelu",

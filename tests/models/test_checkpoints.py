@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.images import style as vgg
-from compo_pipeline.models import checkpoints
+from compo_pipeline.models import weights
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
 
@@ -56,7 +56,7 @@ def read_vgg(path: Path) -> Any:
     return vgg.load(vgg.encoder(), path, "key")
 
 
-@pytest.mark.parametrize("through", [checkpoints.read, read_vgg])
+@pytest.mark.parametrize("through", [weights.read, read_vgg])
 @pytest.mark.parametrize("member", ["archive/data.pkl", "archive/data/0", "archive/more"])
 def test_a_checkpoint_that_inflates_is_refused_before_it_is_read(
     through: Callable[[Path], Any],

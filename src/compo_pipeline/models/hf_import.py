@@ -18,8 +18,19 @@ from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown
 from compo_pipeline.models.foreign import read_object
 
-_TOWERS = {"vision": "vision-encoder", "text": "text-encoder"}
-_BLOCK = (
+_TOWERS = ("vision-encoder", "text-encoder")
+# Parts of names in transformers, and in open_clip's own transformers and SigLIP's image tower of
+# timm; replaced in this order.
+_OWN = (
+    ("embeddings.class_embedding", "class_embedding"),
+    ("embeddings.patch_embedding", "conv1"),
+    ("embeddings.token_embedding", "token_embedding"),
+    ("embeddings.position_embedding.weight", "positional_embedding"),
+    ("pre_layrnorm", "ln_pre"),  # transformers' own spelling
+    ("post_layernorm", "ln_post"),
+    ("final_layer_norm", "ln_final"),
+    ("head.", "text_projection."),  # SigLIP's
+    ("encoder.layers.", "transformer.resblocks."),
     ("self_attn.qkv.weight", "attn.in_proj_weight"),
     ("self_attn.qkv.bias", "attn.in_proj_bias"),
     ("self_attn.", "attn."),
@@ -27,48 +38,26 @@ _BLOCK = (
     ("mlp.fc2", "mlp.c_proj"),
     ("layer_norm", "ln_"),
 )
-_TEXT = (
-    ("embeddings.token_embedding", "token_embedding"),
-    ("embeddings.position_embedding.weight", "positional_embedding"),
-    ("final_layer_norm", "ln_final"),
-    ("encoder.layers.", "transformer.resblocks."),
-    ("head.", "text_projection."),  # SigLIP's
-    *_BLOCK,
+_TIMM = (
+    ("embeddings.patch_embedding", "patch_embed.proj"),
+    ("embeddings.position_embedding.weight", "pos_embed"),
+    ("post_layernorm", "norm"),
+    ("head.probe", "attn_pool.latent"),
+    ("head.attention.out_proj", "attn_pool.proj"),
+    ("head.layernorm", "attn_pool.norm"),
+    ("head.", "attn_pool."),
+    ("encoder.layers.", "blocks."),
+    ("self_attn.out_proj", "attn.proj"),
+    ("self_attn.", "attn."),
+    ("layer_norm", "norm"),
 )
 _VISION, _TEXTS = "vision_model.", "text_model."
-# By tower, and whether it is SigLIP's: the place in open_clip, and parts of names in transformers
-# and in open_clip, replaced in this order.
-_NAMES = {
-    (_VISION, False): (
-        "visual.",
-        (
-            ("embeddings.class_embedding", "class_embedding"),
-            ("embeddings.patch_embedding", "conv1"),
-            ("embeddings.position_embedding.weight", "positional_embedding"),
-            ("pre_layrnorm", "ln_pre"),  # transformers' own spelling
-            ("post_layernorm", "ln_post"),
-            ("encoder.layers.", "transformer.resblocks."),
-            *_BLOCK,
-        ),
-    ),
-    (_TEXTS, False): ("", _TEXT),
-    (_VISION, True): (
-        "visual.trunk.",
-        (
-            ("embeddings.patch_embedding", "patch_embed.proj"),
-            ("embeddings.position_embedding.weight", "pos_embed"),
-            ("post_layernorm", "norm"),
-            ("encoder.layers.", "blocks."),
-            ("head.probe", "attn_pool.latent"),
-            ("head.attention.out_proj", "attn_pool.proj"),
-            ("head.layernorm", "attn_pool.norm"),
-            ("head.", "attn_pool."),
-            ("self_attn.out_proj", "attn.proj"),
-            ("self_attn.", "attn."),
-            ("layer_norm", "norm"),
-        ),
-    ),
-    (_TEXTS, True): ("text.", _TEXT),
+# By tower, and whether it is SigLIP's: the place in open_clip.
+_PLACES = {
+    (_VISION, False): ("visual.", _OWN),
+    (_VISION, True): ("visual.trunk.", _TIMM),
+    (_TEXTS, False): ("", _OWN),
+    (_TEXTS, True): ("text.", _OWN),
 }
 
 
@@ -79,12 +68,12 @@ def is_transformers_folder(folder: Path) -> bool:
 
 def has_tower_folders(folder: Path) -> bool:
     """Whether a folder has a transformers subfolder for each of the two towers."""
-    return all((folder / part / "config.json").is_file() for part in _TOWERS.values())
+    return all((folder / part / "config.json").is_file() for part in _TOWERS)
 
 
 def tower_weights_files(folder: Path) -> list[Path]:
     """Paths of the two towers' weights files, in a folder with a subfolder for each tower."""
-    return [folder / part / "model.safetensors" for part in _TOWERS.values()]
+    return [folder / part / "model.safetensors" for part in _TOWERS]
 
 
 def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]:
@@ -104,7 +93,7 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
     import transformers as hf
 
     if has_tower_folders(folder):
-        vision, text = (read_object(folder / part / "config.json") for part in _TOWERS.values())
+        vision, text = (read_object(folder / part / "config.json") for part in _TOWERS)
         content: dict[str, Any] = {"model_type": "clip", "vision_config": vision}
         content["text_config"] = text
         content["projection_dim"] = text.get("projection_dim", 512)
@@ -240,7 +229,7 @@ def to_open_clip_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found = {}
     for name, tensor in _fuse_attention(state).items():
         if tower := next((tower for tower in (_VISION, _TEXTS) if tower in name), None):
-            place, replaced = _NAMES[tower, tower in siglips]
+            place, replaced = _PLACES[tower, tower in siglips]
             name = name.partition(tower)[2]
             for old, new in replaced:
                 name = name.replace(old, new)

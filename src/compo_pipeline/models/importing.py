@@ -17,10 +17,16 @@ from torch import Tensor
 from compo_pipeline.core.files import atomic_folder
 from compo_pipeline.core.hashing import file_hash
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.models import checkpoints, hf_import, sources, weights
-from compo_pipeline.models.checkpoints import LAYOUTS, UNKNOWN, Layout
+from compo_pipeline.models import hf_import, sources, weights
 from compo_pipeline.models.loading import LoadedModel, build, load, write
-from compo_pipeline.models.settings import HUB_PREFIX, LOCAL_PREFIX, PublishedLayout, is_file
+from compo_pipeline.models.settings import (
+    HUB_PREFIX,
+    LAYOUTS,
+    LOCAL_PREFIX,
+    UNKNOWN,
+    Layout,
+    is_file,
+)
 from compo_pipeline.models.sources import ModelSource
 
 # Options of weights files, which a folder has none of.
@@ -47,7 +53,7 @@ class ImportRequest:
 
     source: str
     weights: str | None = None
-    layout: PublishedLayout | None = None
+    layout: str | None = None
     mixed_with: str | None = None
     quick_gelu: bool | None = None
     context_length: int | None = None
@@ -182,7 +188,7 @@ def _build_model(parts: ModelSource, layout: Layout, base: Path | None, seed: in
 
     def read(file: Path) -> dict[str, Tensor]:
         """A file's tensors; positions beyond the context length change no text that fits."""
-        state = checkpoints.read(file)
+        state = weights.read(file)
         for key in state.keys() & weights.POSITIONS if layout.context_length else ():
             state[key] = state[key][: layout.context_length]
         return state

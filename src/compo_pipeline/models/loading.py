@@ -20,7 +20,7 @@ from torch import nn
 from compo_pipeline.core.files import DamagedFileError, atomic_folder, write_json
 from compo_pipeline.core.hashing import file_hash, tensors_hash
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.models import checkpoints, hub, sources, tokenizing, weights
+from compo_pipeline.models import hub, sources, tokenizing, weights
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import ModelSource
 
@@ -129,7 +129,7 @@ def build(
         torch.manual_seed(seed)
         model = _build_module(plan.name, model_cfg)
     if state is None and plan.weights is not None:
-        state = checkpoints.read(plan.weights)
+        state = weights.read(plan.weights)
     if state is not None:
         weights.load_into(model, state, plan.weights, plan.name)
     size = _square_size(plan.name, model)

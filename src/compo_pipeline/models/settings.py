@@ -1,4 +1,4 @@
-"""Settings of the base model and of exports.
+"""Settings of the base model, and what is known of published checkpoints.
 
 Importing this module loads no torch.
 """
@@ -6,6 +6,7 @@ Importing this module loads no torch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -19,10 +20,6 @@ SHIPPED = "scenes-base"
 LOCAL_PREFIX = "local-dir:"
 HUB_PREFIX = "hf-hub:"
 REGISTRY_PREFIX = "models:/"
-
-PublishedLayout = Literal[
-    "negclip", "ce_clip", "tsvlc", "dac", "fsc_clip", "con_clip", "clove", "triplet_clip"
-]
 
 
 @settings
@@ -59,5 +56,48 @@ def is_file(pretrained: str) -> bool:
 
 def needs_network(model: ModelSettings) -> bool:
     """Whether a model, its weights or its tokenizer may have to be downloaded."""
-    own = model.name in BASES or model.name.startswith((LOCAL_PREFIX, REGISTRY_PREFIX))
-    return not own
+    return not (model.name in BASES or model.name.startswith((LOCAL_PREFIX, REGISTRY_PREFIX)))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Facts that a published checkpoint's file does not record, such as its activation.
+
+    Attributes:
+        quick_gelu: the activation that it was trained with, None if unknown.
+        context_length: token ids of a text; positions beyond are cut off. None is the
+            architecture's.
+        base: tag of the weights that it is mixed with; None for no mixture.
+        share: share of the file in the mixture.
+    """
+
+    quick_gelu: bool | None = True
+    context_length: int | None = None
+    base: str | None = None
+    share: float = 1.0
+
+
+# All start from OpenAI's weights, so from QuickGELU. Not known: under which activation NegCLIP's
+# and CE-CLIP's own figures were computed; their code builds ViT-B-32, which is GELU for a file.
+LAYOUTS: dict[str, Layout] = {
+    # {"epoch", "state_dict": {"module.<name>"}, "optimizer"}: what open_clip's training saves.
+    "negclip": Layout(),  # github.com/mertyg/vision-language-models-are-bows
+    "ce_clip": Layout(),  # github.com/lezhang7/Enhance-FineGrained
+    # The same, with LoRA of rank 4 and alpha 1 that is not merged (see `weights.read`).
+    "tsvlc": Layout(),  # github.com/SivanDoveh/TSVLC
+    "dac": Layout(),  # github.com/SivanDoveh/DAC
+    # With and without LoRA.
+    "fsc_clip": Layout(),  # huggingface.co/ytaek-oh/fsc-clip
+    # {"model", ...}: OpenAI's names, which are open_clip's.
+    "con_clip": Layout(),  # github.com/jaisidhsingh/CoN-CLIP
+    # `clove_without_patching.pt`: its README mixes it at 0.6 with OpenAI's weights. It is
+    # reported to hold 64 positions; with 77, the first 64 give the same embeddings.
+    "clove": Layout(context_length=64, base="openai", share=0.6),  # github.com/Netflix/clove
+    # {"model_state_dict"} of open_clip, or the folders `vision-encoder` and `text-encoder` of
+    # transformers (which need no layout). Of 77 positions, its evaluation uses 64.
+    "triplet_clip": Layout(context_length=64),  # huggingface.co/TripletCLIP
+}
+"""Published checkpoints by `--layout` of `compo-pipeline import-model`. CS-CLIP's and CLIC's need
+none: they are open_clip folders (`hf-hub:`)."""
+UNKNOWN = Layout(quick_gelu=None)
+"""Layout of a file of which nothing is known."""

@@ -1,20 +1,27 @@
-"""Weights: their files, their fingerprints, mixtures of two models, and stretched positions.
+"""Weights: files in all layouts, fingerprints, mixtures of two models, and stretched positions.
 
 Files are read without running code from them. A folder written by `export` holds the fingerprints
 of its model beside the weights, because the worst mistakes (weights trained with QuickGELU run
 under GELU, another tokenizer, another preprocessing) change every number without an error.
+
+Shapes: r rank of LoRA, k side of a convolution's kernel.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+import numpy as np
 import torch
+from numpy._core.multiarray import scalar
 from open_clip.convert import convert_state_dict
 from open_clip.model import convert_to_custom_text_state_dict
 from safetensors import SafetensorError, safe_open
@@ -24,7 +31,8 @@ from torch import Tensor
 from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.hashing import file_hash, tensors_hash
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.models import foreign
+from compo_pipeline.core.untrusted import check_weights_archive, shown
+from compo_pipeline.models import foreign, hf_import
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "open_clip_model.safetensors"
@@ -53,6 +61,20 @@ KNOWN_FILES = (
     "open_clip_pytorch_model.bin",
     "pytorch_model.bin",
 )
+# What a pickled checkpoint may hold beside tensors and plain values: settings and figures of its
+# training, which are not used.
+_ALLOWED: list[Any] = [
+    (argparse.Namespace, "argparse.Namespace"),
+    (np.dtype, "numpy.dtype"),
+    (np.dtypes.Float64DType, "numpy.dtypes.Float64DType"),
+    (np.dtypes.Int64DType, "numpy.dtypes.Int64DType"),
+    # Before and since numpy 2.
+    (scalar, "numpy.core.multiarray.scalar"),
+    (scalar, "numpy._core.multiarray.scalar"),
+]
+_CONTAINERS = ("state_dict", "model_state_dict", "model")
+_WRAPPERS = re.compile(r"^(?:module\.|_orig_mod\.|model\.)+")
+_LORA = re.compile(r"(?P<layer>.+?)(?P<weight>\.lora|_lora)_A")
 
 
 def find(folder: Path) -> Path:
@@ -65,6 +87,111 @@ def find(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     raise SettingsError(f"no weights in {folder}: expected one of {', '.join(KNOWN_FILES)}")
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a weights file in any layout that is known, by open_clip's names.
+
+    A file of open_clip's or OpenAI's training code holds its tensors under a key, with a prefix of
+    the wrapper that trained them, and LoRA's factors beside the weights that they change; one of
+    transformers has names of its own. No code of a pickled file is run.
+
+    Args:
+        path: a safetensors file, a pickled checkpoint, or a folder with a folder for each tower.
+
+    Raises:
+        SettingsError: it cannot be read, holds something else, or LoRA's factors do not fit the
+            weights.
+    """
+    if path.is_dir():
+        return {
+            name: each
+            for part in hf_import.tower_weights_files(path)
+            for name, each in read(part).items()
+        }
+    if path.suffix == ".safetensors":
+        with _safetensors(path) as file:
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    else:
+        state = _read_pickle(path)
+    plain = {_WRAPPERS.sub("", name): tensor for name, tensor in state.items()}
+    if any("vision_model." in name or "text_model." in name for name in plain):
+        return hf_import.to_open_clip_names(plain)
+    return _merge_lora(plain, path)
+
+
+def _read_pickle(path: Path) -> dict[str, Tensor]:
+    """Tensors of a pickled checkpoint, renamed for open_clip.
+
+    No code of the pickle is run.
+
+    Raises:
+        SettingsError: it holds other classes than tensors, plain values and a few that are
+            allowed; names them. Or it has no tensors in a known place.
+    """
+    try:
+        check_weights_archive(path)
+    except ValueError as error:
+        raise SettingsError(f"{error}; get the file again") from error
+    try:
+        with torch.serialization.safe_globals(_ALLOWED):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise SettingsError(
+            f"{path} is not a plain state dict ({_disallowed(path) or type(error).__name__}), and "
+            "nothing else is unpickled here; use the model's safetensors file (OpenAI's weights: "
+            "the timm/*_clip_*.openai models of the Hugging Face hub)"
+        ) from error
+    known = content if isinstance(content, Mapping) else {}
+    state = next((known[key] for key in _CONTAINERS if isinstance(known.get(key), Mapping)), known)
+    if not state or not all(isinstance(value, Tensor) for value in state.values()):
+        raise SettingsError(
+            f"{path}: expected tensors by name, there or under {', '.join(_CONTAINERS)}, got "
+            f"{shown(list(known) or type(content).__name__)}"
+        )
+    return dict(state)
+
+
+def _disallowed(path: Path) -> str:
+    """Text that names the disallowed classes in a pickled checkpoint, empty if unknown."""
+    try:
+        found = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    except (RuntimeError, ValueError, OSError):  # a TorchScript archive, or no checkpoint
+        return ""
+    classes = sorted(set(found) - {name for _, name in _ALLOWED})
+    return f"it holds {', '.join(classes[:5])}" if classes else ""
+
+
+def _merge_lora(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """State dict with LoRA factors merged into their weights, W + B A alpha / r with alpha = 1.
+
+    That is loralib's form.
+
+    `<layer>.lora_A` [r, in] and `<layer>.lora_B` [out, r] belong to `<layer>.weight` [out, in];
+    of a convolution, A is [r k, in k], B [out k, r k] and B A has the weight's shape otherwise
+    ordered. `<layer>.in_proj_weight_lora_A` and `_B` belong to attention's fused input
+    `<layer>.in_proj_weight` [3 W, W]. TSVLC, DAC and FSC-CLIP have alpha = 1; no file says so.
+    """
+    merged = dict(state)
+    for name in state:
+        match = _LORA.fullmatch(name)
+        if match is None:
+            continue
+        fused = match["weight"] == "_lora"
+        key = match["layer"] if fused else f"{match['layer']}.weight"
+        a, b = merged.pop(name), merged.pop(f"{name[:-1]}B", None)
+        weight = state.get(key)
+        if weight is None or b is None or a.ndim != 2 or b.ndim != 2:
+            raise SettingsError(f"{path}: {name} has no factor B or no weight that it changes")
+        rank = a.shape[0] // (weight.shape[-1] if weight.ndim == 4 else 1)
+        if a.shape[0] != b.shape[1] or len(a) == 0 or b.shape[0] * a.shape[1] != weight.numel():
+            raise SettingsError(
+                f"{path}: {name} is {list(a.shape)} and its B {list(b.shape)}, which do not make "
+                f"an update of {key} {list(weight.shape)}"
+            )
+        update = b.float() @ a.float() / rank
+        merged[key] = weight.float() + update.view(weight.shape)
+    return merged
 
 
 def write(state: dict[str, Tensor], path: Path, header: Mapping[str, str]) -> None:
@@ -87,7 +214,8 @@ def write(state: dict[str, Tensor], path: Path, header: Mapping[str, str]) -> No
 def recorded_quick_gelu(path: Path) -> bool | None:
     """Whether weights were trained with QuickGELU, by header or record, or None if unknown."""
     if path.suffix == ".safetensors":
-        header = _read_metadata(path)
+        with _safetensors(path) as file:
+            header: dict[str, str] = file.metadata() or {}
         if "quick_gelu" in header:
             return header["quick_gelu"] == "true"
     record = read_record(path.parent)
@@ -99,11 +227,12 @@ def recorded_quick_gelu(path: Path) -> bool | None:
     return None
 
 
-def _read_metadata(path: Path) -> dict[str, str]:
-    """Metadata of a safetensors file, read from its header."""
+@contextmanager
+def _safetensors(path: Path) -> Iterator[Any]:
+    """Context manager: an open safetensors file."""
     try:
         with safe_open(path, framework="pt") as file:
-            return dict(file.metadata() or {})
+            yield file
     except SafetensorError as error:
         raise SettingsError(f"{path} is not a readable safetensors file: {error}") from None
 
@@ -128,9 +257,9 @@ def load_into(
     state: dict[str, Any] = convert_state_dict(model, dict(tensors))
     if "positional_embedding" in state and not hasattr(model, "positional_embedding"):
         state = convert_to_custom_text_state_dict(state)
-    for scalar, own in model.named_parameters():
-        if scalar in ("logit_scale", "logit_bias") and scalar in state:
-            state[scalar] = state[scalar].reshape(own.shape)
+    for key, own in model.named_parameters():
+        if key in ("logit_scale", "logit_bias") and key in state:
+            state[key] = state[key].reshape(own.shape)
     for key, value in state.items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise SettingsError(

@@ -95,8 +95,6 @@ class Validator:
         self, inputs: TrainingInputs, method: Method, loaded: LoadedModel, features: Features | None
     ) -> None:
         data, settings, plain = inputs.held_out, inputs.settings, control_of(method)
-        if not data.rows:
-            raise ValueError("the recipe validates, and there are no held-out rows")
         preprocessor = ModelPreprocessor(loaded, inputs.root, features.rows if features else None)
         views = (single_view(row, row.sentences[:1], (), "") for row in data.rows)
         examples: Any = [*map(Example, data.rows, views)]
