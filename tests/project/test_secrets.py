@@ -28,7 +28,7 @@ from compo_pipeline.project.hooks import ProjectHooks, show_results
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry import versions
 from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
-from compo_pipeline.registry.run_log import RunLog
+from compo_pipeline.registry.runs import RunLog
 from compo_pipeline.registry.settings import Gate, GateRule, PromotionSettings, SigningSettings
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.registry.verification import VersionError, verified

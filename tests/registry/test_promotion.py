@@ -254,39 +254,38 @@ def test_rolling_back_restores_the_previous_champion_once(model: str) -> None:
     assert promoted(model, Known({1: 10, 3: 36})).outcome == "promoted"
 
 
-@pytest.fixture
-def killed(model: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The model, version 1 its champion; the process dies where an alias would move."""
+def dies(*_: object) -> None:
+    raise KeyboardInterrupt
 
-    def dies(*_: object) -> None:
-        raise KeyboardInterrupt
 
-    put(model, champion=1)
-    monkeypatch.setattr(promotion, "_set_alias", dies)
-    yield model
+# The process dies where an alias would move.
+DYING = mlflow.MlflowClient, "set_registered_model_alias", dies
 
 
 def test_a_promotion_is_recorded_before_the_alias_moves(
-    killed: str, monkeypatch: pytest.MonkeyPatch
+    model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    put(model, champion=1)
+    monkeypatch.setattr(*DYING)
     with pytest.raises(KeyboardInterrupt):
-        promoted(killed, Known({1: 10, 3: 36}))
-    assert tags_of(killed, 3)["promotion.outcome"] == "promoted"
+        promoted(model, Known({1: 10, 3: 36}))
     monkeypatch.undo()
-    assert promoted(killed, Known({1: 10, 3: 36})).outcome == "promoted"
-    assert at(killed)["champion"] == 3
+    assert tags_of(model, 3)["promotion.outcome"] == "promoted"
+    assert promoted(model, Known({1: 10, 3: 36})).outcome == "promoted"
+    assert at(model)["champion"] == 3
 
 
 def test_a_roll_back_is_recorded_before_the_alias_moves(
-    killed: str, monkeypatch: pytest.MonkeyPatch
+    model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(killed, champion=3, previous=1)
+    put(model, champion=3, previous=1)
+    monkeypatch.setattr(*DYING)
     with pytest.raises(KeyboardInterrupt):
-        roll_back(killed, SETTINGS, UNSIGNED)
-    assert tags_of(killed, 3)["promotion.outcome"] == "rolled back"
+        roll_back(model, SETTINGS, UNSIGNED)
     monkeypatch.undo()
-    assert roll_back(killed, SETTINGS, UNSIGNED).outcome == "rolled back"
-    assert at(killed) == {"challenger": 3, "champion": 1}
+    assert tags_of(model, 3)["promotion.outcome"] == "rolled back"
+    assert roll_back(model, SETTINGS, UNSIGNED).outcome == "rolled back"
+    assert at(model) == {"challenger": 3, "champion": 1}
 
 
 def test_a_champion_that_moved_during_the_comparison_ends_the_promotion(model: str) -> None:

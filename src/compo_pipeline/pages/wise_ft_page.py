@@ -54,7 +54,8 @@ def wise_ft_page(
         "Holm's correction over all metrics and ratios.",
     )
     means = means_by_ratio(reported)
-    sets = dict(zip(reported["name"], reported["sets"], strict=True))
+    roles = reported[reported.benchmark == MEANS]
+    sets = dict(zip(roles["name"], roles["sets"], strict=True))
     note = "Each point is a ratio, the square the base; each axis is the mean of its sets."
     note += "".join(f" {ROLE_LABELS[role]}: {sets[role]}." for role in map(str, means))
     means = means.rename(columns=ROLE_LABELS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -151,21 +151,16 @@ def promote(
         if number == champion:
             return decision
         decision = _decide(decision, alias, settings, signing)
-        if settings.dry_run:
-            return decision
-        if (found := _aliases(name).get(CHAMPION)) != champion:
+        if not settings.dry_run and (found := _aliases(name).get(CHAMPION)) != champion:
             raise PromotionError(
                 f"promotion: the champion of {name} was version {champion or 'none'} when the "
                 f"versions were compared, and is version {found or 'none'} now; run again"
             )
-        # Before the alias moves: after a kill, no champion may lack its record.
-        _write_tags(decision)
-        if decision.outcome == "promoted":
-            # Before `champion`: after a kill between the two, a rollback is still possible.
-            if champion is not None:
-                _set_alias(name, PREVIOUS, champion)
-            _set_alias(name, CHAMPION, number)
-        return decision
+        if decision.outcome == "refused":
+            return _carry_out(decision, {})
+        # First `previous`: after a kill between the two, a rollback is still possible.
+        before = {} if champion is None else {PREVIOUS: champion}
+        return _carry_out(decision, {**before, CHAMPION: number})
 
 
 def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) -> Decision:
@@ -203,13 +198,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
             gate="",
             dry_run=settings.dry_run,
         )
-        if settings.dry_run:
-            return decision
-        # Before the alias moves: without its tag, the version would pass the same gate again.
-        _write_tags(decision)
-        _set_alias(name, CHAMPION, previous)
-        mlflow.MlflowClient().delete_registered_model_alias(name, PREVIOUS)
-        return decision
+        return _carry_out(decision, {CHAMPION: previous, PREVIOUS: None})
 
 
 @contextmanager
@@ -234,8 +223,23 @@ def _aliases(name: str) -> dict[str, int]:
     return {alias: int(number) for alias, number in found.items()}
 
 
-def _set_alias(name: str, alias: str, number: int) -> None:
-    mlflow.MlflowClient().set_registered_model_alias(name, alias, str(number))
+def _carry_out(decision: Decision, moves: Mapping[str, int | None]) -> Decision:
+    """Record a decision on its version, and move or delete aliases, unless it is a dry run.
+
+    The record comes first: after a kill, no champion may lack it, and no version that was rolled
+    back may pass the same gate again.
+    """
+    client, name = mlflow.MlflowClient(), decision.name
+    if decision.dry_run:
+        return decision
+    for key, value in decision.tags().items():
+        client.set_model_version_tag(name, str(decision.version), key, value)
+    for alias, number in moves.items():
+        if number is None:
+            client.delete_registered_model_alias(name, alias)
+        else:
+            client.set_registered_model_alias(name, alias, str(number))
+    return decision
 
 
 def _decide(
@@ -343,11 +347,3 @@ def _rescoring_hint(alias: str) -> str:
         f"`kedro run --pipeline=rescore --params registration.rescore={alias}` scores the version "
         f"with the alias '{alias}' on today's files"
     )
-
-
-def _write_tags(decision: Decision) -> None:
-    """Write a decision into the MLflow tags of its version."""
-    for key, value in decision.tags().items():
-        mlflow.MlflowClient().set_model_version_tag(
-            decision.name, str(decision.version), key, value
-        )

@@ -7,7 +7,7 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -42,7 +42,7 @@ from compo_pipeline.registry.evidence import MODELS, Evidence, read_evidence, wr
 from compo_pipeline.registry.lineage import FILES_TAG, file_digests, write_lineage
 from compo_pipeline.registry.materials import UNKNOWN, Material
 from compo_pipeline.registry.reference import reference_rows, write_reference
-from compo_pipeline.registry.run_log import RunLog
+from compo_pipeline.registry.runs import RunLog
 from compo_pipeline.registry.settings import (
     MOST_REFERENCE_ROWS,
     RegistrationSettings,
@@ -194,8 +194,7 @@ def write_card(
         waive: roles without which the version may pass its gate (`promotion.waive`).
     """
     record = read_record(folder)
-    training = record.get("training", {})
-    fingerprint = training.get("fingerprint", {})
+    fingerprint = record.get("training", {}).get("fingerprint", {})
     recipe = ("objective", "training", "seed", "views")
     environment = Environment(
         loader=PackageLoader("compo_pipeline.registry"),
@@ -205,55 +204,32 @@ def write_card(
         keep_trailing_newline=True,
     )
     card = environment.get_template("model_card.md").render(
-        name=settings.name,
+        settings=settings,
         method=methods.label(record["method"]),
         record=record,
-        training=training,
-        compute=training.get("compute"),
+        training=record.get("training", {}),
         manifest=manifest,
         comparison=comparison,
-        titles=comparison.benchmarks,
         run_id=run_id,
-        license=settings.licence,
         materials=materials,
         unknown=UNKNOWN,
-        training_rows=record.get("rows"),
         rows=[row for row in comparison.rows if row.headline],
-        limits=list(_limits(comparison, waive)),
-        settings=yaml.safe_dump(
+        absent={
+            role: ROLE_LABELS[role]
+            for role in absent_roles(row.benchmark for row in comparison.rows)
+        },
+        waive=waive,
+        guessed=[
+            each.label
+            for each in comparison.rows
+            if each.chance is not None and each.estimate.low <= each.chance
+        ],
+        recipe=yaml.safe_dump(
             {key: fingerprint[key] for key in recipe if key in fingerprint}, sort_keys=False
         ),
     )
     (folder / CARD).write_text(card, encoding="utf-8")
     return folder / CARD
-
-
-def _limits(comparison: Comparison, waive: Collection[Role]) -> Iterator[str]:
-    """Yield sentences about unmeasured roles, metrics below the base or at chance, and overlaps."""
-    for role in absent_roles(row.benchmark for row in comparison.rows):
-        waived = " The promotion gate waives it (promotion.waive)." if role in waive else ""
-        yield f"{ROLE_LABELS[role]} was not measured.{waived}"
-    below = [row.label for row in comparison.rows if row.difference.significance == "below"]
-    if below:
-        yield f"Significantly worse than its base: {', '.join(below)}."
-    guessed = [
-        row.label
-        for row in comparison.rows
-        if row.chance is not None and row.estimate.low <= row.chance
-    ]
-    if guessed:
-        yield f"Not significantly better than guessing: {', '.join(guessed)}."
-    for line in comparison.left_out:
-        yield f"{line}."
-    for overlap in comparison.overlaps:
-        if overlap.same_bytes or overlap.same_caption:
-            yield (
-                f"Trained on {overlap.same_bytes:,} of {overlap.images:,} images and on "
-                f"{overlap.same_caption:,} of {overlap.captions:,} captions of "
-                f"{comparison.benchmarks.get(overlap.benchmark, overlap.benchmark)} "
-                f"{overlap.subtask}."
-            )
-    yield "A cosine ranks captions; it is not a probability. Only the figures above were measured."
 
 
 def register(
@@ -415,10 +391,9 @@ def _new_version(
 def _version_description(folder: Path) -> str:
     """The model card without its header, cut to the length that a registry stores."""
     card = (folder / CARD).read_text(encoding="utf-8").partition("\n---\n")[2].strip()
-    if len(card) <= _DESCRIPTION_LENGTH:
-        return card
     more = f"\n\n(The rest is in {CARD} of the version's files.)"
-    return card[: _DESCRIPTION_LENGTH - len(more)] + more
+    long = len(card) > _DESCRIPTION_LENGTH
+    return card[: _DESCRIPTION_LENGTH - len(more)] + more if long else card
 
 
 def _model_signature() -> ModelSignature:

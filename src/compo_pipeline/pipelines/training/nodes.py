@@ -24,7 +24,7 @@ from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import runs as tracking
-from compo_pipeline.registry.run_log import LiveCurves, RunLog
+from compo_pipeline.registry.runs import LiveCurves, RunLog
 from compo_pipeline.training import launch
 from compo_pipeline.training.checkpoint import Progress, read_matching_progress
 from compo_pipeline.training.inputs import TrainingInputs, fingerprint_of

@@ -23,7 +23,7 @@ from compo_pipeline.methods.registry import build
 from compo_pipeline.pages.study_page import CONFIRMATION, PAGE, study_page
 from compo_pipeline.pages.tables import show
 from compo_pipeline.registry import runs as tracking
-from compo_pipeline.registry.run_log import RunLog
+from compo_pipeline.registry.runs import RunLog
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.tuning import results, selection
 from compo_pipeline.tuning.cells import CellSet, load_runs, run_cells
