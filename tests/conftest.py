@@ -602,6 +602,7 @@ def tiny_diffusion(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
     import torch
 
     length, width = 12, 16
+    layers = {"intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
     def tokenizer(folder: Path) -> Any:
         """CLIP's own with letters for a vocabulary; it fills up with its end token."""
@@ -616,30 +617,14 @@ def tiny_diffusion(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
         return transformers.CLIPTokenizer(*files, model_max_length=length)
 
     def text(words: Any, kind: str = "CLIPTextModel") -> Any:
-        return getattr(transformers, kind)(
-            transformers.CLIPTextConfig(
-                vocab_size=len(words),
-                hidden_size=width,
-                intermediate_size=16,
-                projection_dim=width,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                max_position_embeddings=length,
-                bos_token_id=words.bos_token_id,
-                eos_token_id=words.eos_token_id,
-            )
-        )
+        ends = {"bos_token_id": words.bos_token_id, "eos_token_id": words.eos_token_id}
+        sizes = {"vocab_size": len(words), "hidden_size": width, "max_position_embeddings": length}
+        config = transformers.CLIPTextConfig(**sizes, **ends, **layers, projection_dim=width)
+        return getattr(transformers, kind)(config)
 
     def vision(projection: int) -> Any:
-        config = transformers.CLIPVisionConfig(
-            hidden_size=16,
-            intermediate_size=16,
-            projection_dim=projection,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            image_size=32,
-            patch_size=16,
-        )
+        sizes = {"hidden_size": 16, "image_size": 32, "patch_size": 16}
+        config = transformers.CLIPVisionConfig(**sizes, **layers, projection_dim=projection)
         return transformers.CLIPVisionModelWithProjection(config).eval()
 
     def unet(**more: Any) -> Any:

@@ -178,9 +178,8 @@ def test_processes_give_equal_bytes(captions: Table[Caption], tmp_path: Path) ->
 
 @pytest.mark.slow
 @with_ray
-def test_a_cluster_gives_equal_bytes(
-    captions: Table[Caption], tmp_path: Path, cluster: None
-) -> None:
+@pytest.mark.usefixtures("cluster")
+def test_a_cluster_gives_equal_bytes(captions: Table[Caption], tmp_path: Path) -> None:
     local = prepared(captions, tmp_path / "local", LOCAL)
     assert prepared(captions, tmp_path / "other", CLUSTER) == local
 

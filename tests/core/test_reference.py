@@ -24,12 +24,6 @@ def entries(bootstrapped: Path) -> list[ParameterEntry]:
     ("key", "type_", "default", "value"),
     [
         ("training.log_every", "integer > 0 or null", None, 1),
-        (
-            "training.optimizer.betas",
-            "[number >= 0 and < 1, number >= 0 and < 1]",
-            [0.9, 0.98],
-            [0.9, 0.98],
-        ),
         ("clic.views.images", "composite or single", "composite", "composite"),
         ("siglip.objective.trains", "list of image or text", ["text"], ["text"]),
         ("data.root", "path", "data/01_raw/scenes", "data/01_raw/smoke"),

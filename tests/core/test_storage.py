@@ -4,6 +4,7 @@ import errno
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,24 @@ def test_equal_values_have_one_hash() -> None:
     assert hash_of({"a": 1, "b": {"x", "y"}}) == hash_of({"b": {"y", "x"}, "a": 1})
     others = [(1,), ("1",), ([1],), (1, 2), (Path("1/2"),)]
     assert len({hash_of(*values) for values in others}) == 5
+
+
+def test_several_writers_of_one_folder_replace_it_one_after_another(tmp_path: Path) -> None:
+    folder, failures = tmp_path / "export", list[BaseException]()
+
+    def write(number: int) -> None:
+        try:
+            for _ in range(50):
+                with atomic_folder(folder) as temporary:
+                    (temporary / "README.md").write_text(str(number))
+        except OSError as error:
+            failures.append(error)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert failures == []
+    assert (folder / "README.md").read_text() in "0123"
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]

@@ -352,3 +352,39 @@ def test_a_split_without_a_record(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("image,caption\n")
     with pytest.raises(SourceError, match=r"splits\.train: .*t\.csv holds no record$"):
         list(readers.read(data))
+
+
+A, B = (f"coco/train2014/COCO_train2014_{number:012}.jpg" for number in (9, 25))
+
+
+def read_neg_clip(
+    root: Path, rows: list[tuple[str, str]], more: bytes = b""
+) -> list[RawCaption | Rejected]:
+    """Rows of a file as it is published: an index without a name, and columns of Python lists."""
+    with (root / "train_neg_clip.tsv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t")
+        writer.writerow(["", "title", "filepath", "neg_caption", "neg_image"])
+        for number, (title, image) in enumerate(rows):
+            writer.writerow([number, title, image, repr([f'"{title}" swapped', title]), "[1, 2]"])
+    with (root / "train_neg_clip.tsv").open("ab") as file:
+        file.write(more)
+    return read(root, "train_neg_clip.tsv", format="neg_clip")
+
+
+def test_captions_of_one_image_share_it_and_are_further_to_each_other(tmp_path: Path) -> None:
+    rows = [("A dog's bed.", A), ("Two cats.", B), ('A "dog".\n', A)]
+    first, second, third = read_neg_clip(tmp_path, rows)
+    assert first == RawCaption(
+        "train-0", f"train-{A}", A, ("A dog's bed.",), ('A "dog".\n',), "train"
+    )
+    assert (second.image_id, second.further) == (f"train-{B}", ())
+    assert (third.image_id, third.further) == (f"train-{A}", ("A dog's bed.",))
+
+
+def test_unusable_rows_of_neg_clip_are_kept_with_the_reason(tmp_path: Path) -> None:
+    more = b"2\tcut\n3\t\xff\t" + A.encode() + b"\t[]\t[]\r\n"
+    good, nameless, short, garbled = read_neg_clip(tmp_path, [("A dog.", A), ("A cat.", "")], more)
+    assert good.further == (), "what cannot be read is no further caption"
+    details = [row.detail for row in (nameless, short, garbled) if isinstance(row, Rejected)]
+    for detail, reason in zip(details, ["name is ''", "2 fields", "UTF-8"], strict=True):
+        assert reason in detail

@@ -52,26 +52,6 @@ def test_every_command_of_a_page_is_executed_or_says_why_not() -> None:
     assert not stale, f"in {PLAN}, but on no page:\n" + "\n".join(stale)
 
 
-def test_no_command_is_executed_and_not_executed() -> None:
-    places: dict[str, set[str]] = {}
-    for place, command in listed():
-        places.setdefault(command, set()).add(place.partition(".")[0])
-    assert not [command for command, kinds in places.items() if len(kinds) > 1]
-
-
-def test_commands_that_another_test_executes_are_of_a_page_that_it_reads() -> None:
-    for test, group in LISTED["elsewhere"].items():
-        text = (PROJECT / test).read_text(encoding="utf-8")
-        for command in group:
-            assert any(Path(page).name in text for page in FOUND[command]), f"{test}: {command}"
-
-
-def test_every_placeholder_has_a_value() -> None:
-    left = {command: replaced(command, LISTED["placeholders"]) for command in (*FOUND, *spans())}
-    placeholder = re.compile(r"<[A-Za-z][\w -]*>")
-    assert not [command for command, typed in left.items() if placeholder.search(typed)]
-
-
 def words_after(program: str, command: str) -> Iterator[list[str]]:
     """The arguments of a program wherever a command runs it."""
     for line in re.split(r"[;\n]|&&", replaced(command, LISTED["placeholders"])):

@@ -10,21 +10,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from kedro_datasets.json import JSONDataset
 from PIL import Image
 
 from compo_pipeline.core.files import write_files
+from compo_pipeline.core.records import Caption, Fact
+from compo_pipeline.core.settings import SettingsError, parse
+from compo_pipeline.data.catalog import PageDataset, RowsDataset
 from compo_pipeline.data.quality.quarantine import TooManyBadRows, valid_captions
 from compo_pipeline.data.quality.settings import RowRule
 from compo_pipeline.data.readers import locate
 from compo_pipeline.data.readers.record import SourceError
 from compo_pipeline.data.settings import Columns, DataSettings, SampleSettings, SourceSettings
-from compo_pipeline.pipelines.ingest.nodes import ingest_captions
+from compo_pipeline.pipelines.ingest.nodes import ingest_captions, prepare_source
 from compo_pipeline.pipelines.validation.nodes import (
     measure_language,
     select_valid_captions,
     validate_facts,
 )
+from compo_pipeline.pipelines.validation.pipeline import create_pipeline
 from compo_pipeline.project.settings import Parameters
+from compo_scenes.dataset import SceneSettings
 
 # What pipelines make: captions, and what else of them is looked at.
 Nodes = Callable[..., tuple[Any, ...]]
@@ -401,3 +409,73 @@ def test_each_source_has_a_sample_of_its_own(tmp_path: Path, two_sources: Nodes)
     assert {name: found["taken"] for name, found in report["sample"].items()} == {"a": 2, "b": 2}
     again, *_ = two_sources(sample=SampleSettings(rows=2))
     assert list(again) == list(captions)
+
+
+ROWS = [
+    Caption(f"train-{n}", "i", f"{n}.jpg", 64, 48, ("A dog sits here.",) * 2, "t", "train")
+    for n in range(20)
+]
+FACTS = [
+    Fact(n, f"train-{n}", f"{n}.jpg", "train", f"{n}", None, 64, 48, 2, 4, 4, False, False, False)
+    for n in range(20)
+]
+
+
+@pytest.fixture
+def catalog(shipped: Parameters, tmp_path: Path) -> DataCatalog:
+    """What the pipeline reads and writes, with the project's rules; its outputs lie on disk."""
+    inputs: dict[str, Any] = {
+        "captions": ROWS,
+        "unparseable": [],
+        "ingest_report": {"captions": 20, "distinct_texts": {}, "forms": {}},
+        "params:language.model": "compo_en",
+        "params:validation": shipped.validation,
+    }
+    outputs: dict[str, Any] = {
+        "quarantine": RowsDataset(filepath=str(tmp_path / "bad.parquet"), row="Rejected"),
+        "valid_captions": RowsDataset(filepath=str(tmp_path / "good.parquet"), row="Caption"),
+        "validation_result": JSONDataset(filepath=str(tmp_path / "result.json")),
+        "caption_language": JSONDataset(filepath=str(tmp_path / "language.json")),
+        "data_docs": PageDataset(filepath=str(tmp_path / "data_docs"), page="index.html"),
+    }
+    return DataCatalog({name: MemoryDataset(value) for name, value in inputs.items()} | outputs)
+
+
+def test_too_many_bad_rows_stop_the_run_after_quarantine_is_saved(catalog: DataCatalog) -> None:
+    missing = [replace(fact, decode_error="missing: no file") for fact in FACTS[:2]]
+    catalog["facts"] = MemoryDataset([*missing, *FACTS[2:]])
+    with pytest.raises(TooManyBadRows, match=r"image_present: 2 records, such as .*0\.jpg"):
+        SequentialRunner().run(create_pipeline(), catalog)
+    assert [entry.row for entry in catalog.load("quarantine")] == [0, 1]
+    assert catalog.load("validation_result")["bad"] == 2
+
+
+FEW = SceneSettings(train=4, val=2, test=3, items=2, images=6, classified=2)
+
+
+def data(root: Path, **changes: Any) -> DataSettings:
+    splits = {"train": "train", "val": "val", "test": "test"}
+    return DataSettings(**{"root": root, "format": "scenes", "splits": splits, **changes})
+
+
+def test_scenes_are_rendered_where_the_source_is_looked_for(tmp_path: Path) -> None:
+    source = prepare_source(data(tmp_path / "scenes"), FEW)
+    files = {name: [f"annotations/captions_{name}.json"] for name in ("train", "val", "test")}
+    assert source == {"format": "scenes", "root": str(tmp_path / "scenes"), "splits": files}
+
+
+def test_another_source_is_left_as_it_is(tmp_path: Path) -> None:
+    prepare_source(data(tmp_path), FEW)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    source = prepare_source(
+        data(tmp_path, format="coco_captions", splits={"train": "test"}), replace(FEW, test=1)
+    )
+    assert source["splits"] == {"train": ["annotations/captions_test.json"]}
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_a_world_that_cannot_be_drawn_renders_nothing(tmp_path: Path) -> None:
+    unknown = parse(SceneSettings, {"world": {"things": ["unicorn"]}}, "scenes")
+    with pytest.raises(SettingsError, match=r"scenes\.world\.things"):
+        prepare_source(data(tmp_path / "scenes"), unknown)
+    assert not (tmp_path / "scenes").exists()

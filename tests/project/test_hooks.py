@@ -2,13 +2,18 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
+from kedro.framework.hooks import _create_hook_manager
+from kedro.framework.project import pipelines
 from kedro.framework.session import KedroSession
 from kedro.io import DataCatalog, MemoryDataset
-from kedro.pipeline import node, pipeline
+from kedro.pipeline import Pipeline, node, pipeline
+from kedro.runner import SequentialRunner
 from pydantic_core import to_jsonable_python
 
 from compo_pipeline.core.files import DiskFullError, atomic_file
@@ -19,6 +24,8 @@ from compo_pipeline.core.table_files import write_rows
 from compo_pipeline.data.catalog import FolderDataset, RowsDataset
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.project.hooks import ProjectHooks
+from compo_pipeline.registry import runs as tracking
+from compo_pipeline.registry.tracking_settings import TrackingSettings
 
 
 @pytest.fixture
@@ -138,3 +145,93 @@ def test_a_full_disk_is_one_line(failed, tmp_path):
 
 def test_any_other_error_stays(failed):
     failed(lambda _: 1 / 0)
+
+
+@pytest.mark.parametrize("pipeline", ["train_eval", "views"])
+def test_a_second_command_of_a_run_is_refused_until_the_first_ends(
+    context: Callable[..., Any], bootstrapped: Path, tmp_path: Path, pipeline: str
+) -> None:
+    loaded = context()
+
+    def hooks(seed: int) -> ProjectHooks:
+        made = ProjectHooks()
+        resume = tmp_path / f"data/06_models/scenes/clic/default/seed={seed}/resume"
+        paths = SimpleNamespace(resume=str(resume))
+        made._context = SimpleNamespace(settings=SimpleNamespace(paths=paths))  # type: ignore[assignment]
+        return made
+
+    first, second = hooks(0), hooks(0)
+    first._lock_run(pipelines[pipeline], loaded.catalog)
+    with pytest.raises(SettingsError, match="seed=0 is in use by another command; wait"):
+        second._lock_run(pipelines[pipeline], loaded.catalog)
+    # Another seed, what all runs of a data set share, and workers of one study are free.
+    hooks(1)._lock_run(pipelines[pipeline], loaded.catalog)
+    second._lock_run(pipelines["validation"], loaded.catalog)
+    second._lock_run(pipelines["tuning"], loaded.catalog)
+    first._unlock()
+    second._lock_run(pipelines[pipeline], loaded.catalog)
+    second._unlock()
+
+
+class Calls(NamedTuple):
+    """What the store was asked for."""
+
+    configured: list[Any]
+    failed: list[tuple[str, str]]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    made = Calls([], [])
+    monkeypatch.setattr(tracking, "configure", lambda settings, _: made.configured.append(settings))
+    failed = made.failed.append
+    monkeypatch.setattr(tracking, "mark_failed", lambda run, error: failed((run, str(error))))
+    return made
+
+
+def prepared(**store: Any) -> ProjectHooks:
+    hook = ProjectHooks()
+    settings = SimpleNamespace(tracking=TrackingSettings(**store))
+    context: Any = SimpleNamespace(settings=settings, project_path=Path("project"))
+    hook._context = context
+    return hook
+
+
+def run(hook: ProjectHooks, pipeline: Pipeline) -> None:
+    manager = _create_hook_manager()
+    manager.register(hook)
+    catalog = DataCatalog({"run": MemoryDataset(), "start": MemoryDataset(1)})
+    hook._configure_tracking(pipeline)
+    try:
+        SequentialRunner().run(pipeline, catalog, hook_manager=manager)
+    except RuntimeError as error:
+        hook.on_pipeline_error(error, pipeline, catalog)
+
+
+def train(start: int) -> dict[str, str]:
+    return {"run_id": "r1"}
+
+
+def evaluate(run: dict[str, str]) -> int:
+    raise RuntimeError("no images")
+
+
+def ingest(start: int) -> int:
+    raise RuntimeError("no captions")
+
+
+def test_other_pipelines_never_touch_the_store(calls: Calls) -> None:
+    hook = prepared(experiment="mine")
+    run(hook, Pipeline([node(ingest, "start", "captions")]))
+    assert calls.configured == []
+    assert calls.failed == []
+
+
+def test_run_of_a_failing_pipeline_is_marked(calls: Calls) -> None:
+    hook = prepared()
+    run(hook, Pipeline([node(train, "start", "run"), node(evaluate, "run", "scores")]))
+    assert len(calls.configured) == 1 and calls.failed == [("r1", "no images")]
+    # A failure before the training leaves older runs alone.
+    calls.failed.clear()
+    run(hook, Pipeline([node(ingest, "start", "rows"), node(lambda rows: {}, "rows", "run")]))
+    assert calls.failed == []

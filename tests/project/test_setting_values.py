@@ -56,11 +56,6 @@ def changed(defaults: Mapping[str, Any], root: str, path: str, value: Any) -> An
     return parse(CLASSES[root], values, root)
 
 
-def test_the_defaults_pass_and_say_all(defaults: Mapping[str, Any]) -> None:
-    for root, cls in CLASSES.items():
-        assert plain(parse(cls, value_at(defaults, root), root)) == value_at(defaults, root)
-
-
 NOT_FINITE = [float("nan"), float("inf"), float("-inf"), "nan", "inf"]
 TITLES = ["", LONG]
 NAMES = [*TITLES, "a/b", "../a", "a:b", "a'b", 'a"b', ".hidden", "a b", "a\n"]

@@ -1,16 +1,22 @@
 """The card says what the run measured, and the hub can read its header."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from huggingface_hub import ModelCard
+from PIL import Image
+from tests.registry.asked import embedded
 
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.models.loading import load
 from compo_pipeline.registry.registration import write_card
 from compo_pipeline.registry.settings import RegistrationSettings
+from compo_scenes import scenes_base
 
 MANIFEST = {"data_hash": "d" * 64, "count": 1234}
 NOTED = {
@@ -102,3 +108,34 @@ def test_roles_that_were_not_measured_are_limits(folder: Path, comparison: Compa
     assert "- Retrieval was not measured.\n" in text
     zero_shot = "- Zero-shot classification was not measured. The promotion gate waives it"
     assert zero_shot in text and "Composition was not measured" not in text
+
+
+PROJECT = Path(__file__).parents[2]
+# Its image tower drops paths and normalises over batches: in training mode it scores otherwise.
+BASE = scenes_base()
+DOCUMENTS = (PROJECT / "docs/how-to/export.md", BASE / "README.md")
+
+
+def example(document: str, image: Path) -> str:
+    """The code of the document's example, of the base and an image."""
+    blocks = re.findall(r"```python\n(.*?)```", document, flags=re.DOTALL)
+    (code,) = [block for block in blocks if "open_clip.create_model" in block]
+    for pattern, place in ((r'"local-dir:[^"]*"', f"local-dir:{BASE}"),
+                           (r'(?<=Image\.open\()"[^"]*"', str(image))):  # fmt: skip
+        code, replaced = re.subn(pattern, lambda _, place=place: repr(place), code)
+        assert replaced == 1
+    return code
+
+
+def test_the_examples_of_pages_and_card_score_as_the_model(
+    folder: Path, comparison: Comparison
+) -> None:
+    image = folder / "image.png"
+    Image.radial_gradient("L").resize((90, 70)).convert("RGB").save(image)
+    documents = [path.read_text(encoding="utf-8") for path in DOCUMENTS]
+    for code in {example(each, image) for each in (*documents, written(folder, comparison))}:
+        names: dict[str, Any] = {}
+        exec(code, names)
+        assert len(names["captions"]) == 2
+        u, t = embedded(load(BASE), [Image.open(image)], names["captions"])
+        assert names["cosines"] == pytest.approx((u @ t.T)[0].tolist(), abs=1e-5)
