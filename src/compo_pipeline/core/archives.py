@@ -109,15 +109,19 @@ def samples(archive: Archive, endings: Collection[str] = ()) -> dict[str, Sample
     }
     kinds = Counter(ending for _, ending in longer.values())
     parts |= {name: both for name, both in longer.items() if kinds[both[1]] > 1}
-    counts: dict[str, Counter[str]] = {}
-    members: dict[str, dict[str, str]] = {}
-    for number, name in enumerate(names):
+    found: dict[str, dict[str, list[str]]] = {}
+    for name in names:
         if name in parts:
             key, ending = parts[name]
-            counts.setdefault(key, Counter())[ending] += 1
-            if number < len(archive.members):
-                members.setdefault(key, {}).setdefault(ending, name)
-    return {key: Sample(members.get(key, {}), max(own.values())) for key, own in counts.items()}
+            found.setdefault(key, {}).setdefault(ending, []).append(name)
+    readable = set(archive.members)
+    return {
+        key: Sample(
+            {ending: own[0] for ending, own in endings.items() if own[0] in readable},
+            max(map(len, endings.values())),
+        )
+        for key, endings in found.items()
+    }
 
 
 def _is_litter(name: str) -> bool:

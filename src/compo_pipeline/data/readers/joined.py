@@ -153,11 +153,7 @@ def joined(
         )
     without_image["not_in_the_shards"] = len(captions) - matched
     report |= {"images": images, "captions": count, "matched": matched}
-    for what, reasons in (
-        ("captions_without_image", +without_image),
-        ("images_without_caption", +without_caption),
-    ):
-        report[what] = dict(sorted(reasons.items()))
-        if reasons:
-            text = ", ".join(f"{number} {reason}" for reason, number in report[what].items())
-            log.warning("%s: %s: %s.", given.file, what, text)
+    report["captions_without_image"] = dict(sorted((+without_image).items()))
+    report["images_without_caption"] = dict(sorted(without_caption.items()))
+    level = logging.WARNING if without_caption.total() + without_image.total() else logging.INFO
+    log.log(level, "%s: %s", given.file, report)
