@@ -445,13 +445,6 @@ def training_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
     return rows
 
 
-def carved_rows(captions: Iterable[Caption], trains: Splits) -> int:
-    """Number of caption rows that `foils.carve` holds out, or 0 if they are trained on."""
-    if CARVED in splits_of(trains):
-        return 0
-    return len(Table.of(captions, Caption).having("split", [CARVED]))
-
-
 def held_out_note(captions: Iterable[Caption], trains: Splits) -> str | None:
     """Note for reports on how many rows are held out for foils, or None if there are none.
 
@@ -460,8 +453,8 @@ def held_out_note(captions: Iterable[Caption], trains: Splits) -> str | None:
         trains: split that trains, or several.
     """
     table = Table.of(captions, Caption)
-    carved, left = carved_rows(table, trains), len(table.having("split", [HELD_OUT]))
-    if not carved:
+    carved, left = (len(table.having("split", [name])) for name in (CARVED, HELD_OUT))
+    if not carved or CARVED in splits_of(trains):
         return f"{left:,} that the sample leaves are held out for foils" if left else None
     beside = f", beside {left:,} that the sample leaves" if left else ""
     return f"not the published rows: {carved:,} are held out for foils{beside}"

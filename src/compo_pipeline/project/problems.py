@@ -165,14 +165,15 @@ def _sources(run: Run) -> Iterator[str]:
             how = f"; {_GENERATED}" if data.generated is not None and not run.generates else ""
             yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
         return
-    from compo_pipeline.data.readers import locate_source, rename_source_keys
+    from compo_pipeline.data.readers import locate_source, naming_keys_of
 
     for name, part in data.parts.items():
         try:
             if part.generated is None:
-                locate_source(part)
+                with naming_keys_of(name if data.sources else ""):
+                    locate_source(part)
         except PlainError as error:
-            yield rename_source_keys(error.message, name if data.sources else "")
+            yield error.message
         if data.sources and part.splits.keys().isdisjoint({*trains, CARVED}):
             splits = ", ".join(part.splits) or "no split"
             yield (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from compo_pipeline.core.tables import CARVED, HELD_OUT, carved_rows, training_rows
+from compo_pipeline.core.tables import CARVED, HELD_OUT, training_rows
 from compo_pipeline.data.quality.ingest import Ingested, ingest
 from compo_pipeline.data.quality.settings import IngestSettings, SentenceSettings
 from compo_pipeline.data.readers.record import RawCaption
@@ -93,10 +93,9 @@ def test_all_rows_are_those_of_a_run_without_any_carved(tmp_path, records) -> No
     before, after = (ingested(tmp_path, records, count) for count in (0, 5))
     expected = [record.sample_id for record in records if record.split == "train"]
     assert [row.sample_id for row in training_rows(after.captions, ALL)] == expected
-    assert len(training_rows(after.captions, "train")) == len(expected) - carved_rows(
-        after.captions, "train"
-    )
-    assert carved_rows(after.captions, "train") >= 10 and not carved_rows(after.captions, ALL)
+    carved = len(after.captions.having("split", [CARVED]))
+    assert len(training_rows(after.captions, "train")) == len(expected) - carved
+    assert carved >= 10
     for old, new in zip(before.facts, after.facts, strict=True):
         same = ("sample_id", "image_hash", "leaks", "repeats_pair", "repeats_id")
         assert [getattr(old, name) for name in same] == [getattr(new, name) for name in same]
@@ -132,7 +131,7 @@ def test_images_that_a_sample_leaves_are_used_first(tmp_path, records) -> None:
     before, after = (ingested(tmp_path, plain, count, rows=20) for count in (0, 8))
     drawn = [row.sample_id for row in training_rows(before.captions, "train")]
     assert [row.sample_id for row in training_rows(after.captions, "train")] == drawn
-    assert len(drawn) == 20 and not carved_rows(after.captions, "train")
+    assert len(drawn) == 20 and not after.captions.having("split", [CARVED])
     held = [row.image for row in after.captions if row.split == HELD_OUT]
     assert len(set(held)) == 8 and len(held) == 16
     assert not set(held) & {row.image for row in before.captions if row.split == "train"}

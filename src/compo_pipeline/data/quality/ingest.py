@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -372,21 +372,20 @@ def draw_sample(
     """
     assert settings.rows is not None
     passed: list[tuple[int, RawCaption | Rejected]] = []
-    seen = 0
+    seen = count()
 
     def ranked() -> Iterator[tuple[int, int, RawCaption]]:
-        nonlocal seen
         for place, record in enumerate(records):
             if isinstance(record, Rejected) or record.split != settings.split:
                 passed.append((place, record))
             else:
-                seen += 1
+                next(seen)
                 yield digest(settings.seed, record.sample_id), place, record
 
     drawn = heapq.nsmallest(settings.rows, ranked())
     passed += [(place, record) for _, place, record in drawn]
     report = {"split": settings.split, "seed": settings.seed}
-    report |= {"records": seen, "taken": len(drawn)}
+    report |= {"records": next(seen), "taken": len(drawn)}
     return [record for _, record in sorted(passed, key=lambda entry: entry[0])], report
 
 

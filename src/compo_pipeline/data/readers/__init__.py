@@ -23,7 +23,7 @@ from compo_pipeline.core import archives
 from compo_pipeline.core.plugins import Registry
 from compo_pipeline.core.records import Rejected
 from compo_pipeline.core.removed import replacement
-from compo_pipeline.core.settings import SettingsError, nearest
+from compo_pipeline.core.settings import PlainError, SettingsError, nearest
 from compo_pipeline.core.untrusted import listed
 from compo_pipeline.data.readers import auto, table
 from compo_pipeline.data.readers.auto import identified
@@ -169,7 +169,7 @@ class Records:
     """Counts of the join with `data.captions`, after all records were read."""
 
     def __iter__(self) -> Iterator[RawCaption | Rejected]:
-        with _naming_keys_of(self.name):
+        with naming_keys_of(self.name):
             records = read(self.data, self.joined)
             yield from map(self._of_source, records) if self.name else records
 
@@ -205,7 +205,7 @@ def locate(data: DataSettings) -> dict[str, Any]:
     splits: dict[str, list[str]] = {split: [] for split in data.split_names}
     kind = ""
     for name, part in data.parts.items():
-        with _naming_keys_of(name if data.sources else ""):
+        with naming_keys_of(name if data.sources else ""):
             kind, found = locate_source(part)
         for split, files in found.items():
             splits[split] += [os.path.relpath(part.root / file, data.root) for file in files]
@@ -213,20 +213,14 @@ def locate(data: DataSettings) -> dict[str, Any]:
 
 
 @contextmanager
-def _naming_keys_of(source: str) -> Iterator[None]:
+def naming_keys_of(source: str) -> Iterator[None]:
     """Context manager: errors name keys `data.<key>` as those of one of several sources."""
     try:
         yield
-    except SourceError as error:
-        raise SourceError(rename_source_keys(error.message, source)) from error
-
-
-def rename_source_keys(message: str, name: str) -> str:
-    """An error message with keys `data.<key>` renamed to `data.sources.<name>.<key>`.
-
-    Without a name, the message is as it is.
-    """
-    return _KEY.sub(rf"data.sources.{name}.\1", message) if name else message
+    except PlainError as error:
+        if not source:
+            raise
+        raise SourceError(_KEY.sub(rf"data.sources.{source}.\1", error.message)) from error
 
 
 def locate_source(data: DataSettings) -> tuple[str, dict[str, list[str]]]:
