@@ -78,7 +78,6 @@ def test_first_sentences_that_train_become_views_of_every_epoch(run: Callable[..
             assert view.positives[0] == f"{first} {second}"
             (negative,) = view.negatives
             told = json.loads(view.provenance)
-            assert negative is not None
             assert sorted(negative.lower().replace(".", "").split()) == sorted(
                 view.positives[0].lower().replace(".", "").split()
             )

@@ -1,10 +1,11 @@
-"""A model in place of a server, images as requests send them, and embeddings without a server."""
+"""What tests ask of a registry, and of a model in place of a server."""
 
 import base64
 import io
 from collections.abc import Iterable
 from typing import Any
 
+import mlflow
 import torch
 from PIL import Image
 
@@ -33,3 +34,9 @@ def embedded(
 def deployed(loaded: LoadedModel, settings: ServingSettings, **more: Any) -> Deployment:
     """A model as version 3 of `toy-clip`."""
     return Deployment(loaded, Served("toy-clip", 3, loaded.fingerprint), settings, **more)
+
+
+def aliases_of(name: str) -> dict[str, int]:
+    """Versions of a registered model by alias."""
+    found = mlflow.MlflowClient().get_registered_model(name).aliases
+    return {alias: int(version) for alias, version in found.items()}

@@ -154,7 +154,6 @@ def test_the_figures_are_those_of_the_evidence(
     decision = decided(pair.challenger)
     assert decision.outcome == "promoted", decision
     numbers = decision.checks[0].numbers
-    assert numbers is not None
     opponents = {"champion": ("champion", "clic"), "base": ("challenger", "base")}
     alias, model = opponents[against]
     assert numbers.challenger == pytest.approx(right(files["challenger"].scores, "clic"))

@@ -62,7 +62,6 @@ def test_a_better_challenger_passes_with_its_numbers() -> None:
     checks = judge(scores(right(36)), scores(right(20)), CLEAN, GATE)
     assert failed(checks) == {}
     itt = next(check.numbers for check in checks if check.rule == "itt")
-    assert itt is not None
     assert (itt.items, itt.opponent, itt.challenger, itt.difference) == (40, 50, 90, 40)
     assert 0 < itt.low <= 40 <= itt.high
 

@@ -225,7 +225,6 @@ def test_the_mean_of_a_role_and_its_interval() -> None:
     differences = [
         100 * ((values[0] < 0.6).astype(float) - (values[1] < 0.45)) for values in shared.values()
     ]
-    assert found.mean is not None
     difference = found.mean.difference
     assert difference.value == pytest.approx(np.mean([each.mean() for each in differences]))
     resampled = [

@@ -84,7 +84,6 @@ def test_header_is_the_hubs(folder: Path, comparison: Comparison) -> None:
     assert card.data.license == "other"
     assert card.data.library_name == "open_clip"
     results = card.data.eval_results
-    assert results is not None
     assert [(each.metric_type, each.metric_value) for each in results] == [
         ("i2t_r1", 95.0),
         ("t2i_r1", 50.0),

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import mlflow
 import pytest
+from tests.registry.asked import aliases_of
 from tests.waiting import until
 
 from compo_pipeline.core.settings import SettingsError
@@ -141,11 +142,6 @@ def tags_of(name: str, number: int = 3) -> dict[str, str]:
     return dict(mlflow.MlflowClient().get_model_version(name, str(number)).tags)
 
 
-def at(name: str) -> dict[str, int]:
-    found = mlflow.MlflowClient().get_registered_model(name).aliases
-    return {alias: int(version) for alias, version in found.items()}
-
-
 def put(name: str, **where: int) -> None:
     for alias, version in where.items():
         mlflow.MlflowClient().set_registered_model_alias(name, alias, str(version))
@@ -160,7 +156,7 @@ def promoted(name: str, files: Known, **settings: Any) -> Decision:
 def test_a_better_challenger_becomes_champion(model: str) -> None:
     put(model, champion=1)
     decided = promoted(model, Known({1: 10, 3: 36}))
-    assert at(model) == {"challenger": 3, "champion": 3, "previous": 1}
+    assert aliases_of(model) == {"challenger": 3, "champion": 3, "previous": 1}
     assert (decided.outcome, decided.previous, decided.failed) == ("promoted", 1, False)
     written = tags_of(model, 3)
     assert written["promotion.outcome"] == "promoted"
@@ -172,16 +168,16 @@ def test_a_better_challenger_becomes_champion(model: str) -> None:
 
 def test_the_first_champion_is_compared_with_its_base(model: str) -> None:
     assert promoted(model, Known({3: 20}, base=36)).outcome == "refused"
-    assert at(model) == {"challenger": 3}
+    assert aliases_of(model) == {"challenger": 3}
     decided = promoted(model, Known({3: 36}, base=20))
-    assert at(model) == {"challenger": 3, "champion": 3}
+    assert aliases_of(model) == {"challenger": 3, "champion": 3}
     assert decided.opponent == "its base, b"
 
 
 def test_a_worse_challenger_is_refused_with_a_reason(model: str) -> None:
     put(model, champion=1, previous=2)
     decided = promoted(model, Known({1: 30, 3: 20}))
-    assert at(model) == {"challenger": 3, "champion": 1, "previous": 2}
+    assert aliases_of(model) == {"challenger": 3, "champion": 1, "previous": 2}
     assert decided.failed and "itt (SugarCrepe++ ITT swap att)" in decided.reason
     assert tags_of(model, 3)["promotion.outcome"] == "refused"
     assert tags_of(model, 3)["promotion.reason"] == decided.reason
@@ -195,7 +191,7 @@ def test_a_version_with_changed_files_refuses(model: str, changed: int) -> None:
     assert f"version {changed}: evidence/scores.parquet was" in decided.checks[0].finding
     # A champion whose files were changed can lose its alias.
     assert "without the alias 'champion'" in decided.checks[0].finding
-    assert at(model)["champion"] == 1
+    assert aliases_of(model)["champion"] == 1
 
 
 def test_contamination_is_that_of_the_challenger(model: str) -> None:
@@ -209,10 +205,10 @@ def test_contamination_is_that_of_the_challenger(model: str) -> None:
 @pytest.mark.parametrize("right", [20, 36])
 def test_a_dry_run_changes_nothing(model: str, right: int) -> None:
     put(model, champion=1, previous=2)
-    before = at(model), tags_of(model, 1), tags_of(model, 3)
+    before = aliases_of(model), tags_of(model, 1), tags_of(model, 3)
     decided = promoted(model, Known({1: 20, 3: right}), dry_run=True)
     assert decided.outcome == ("promoted" if right > 20 else "refused")
-    assert (at(model), tags_of(model, 1), tags_of(model, 3)) == before
+    assert (aliases_of(model), tags_of(model, 1), tags_of(model, 3)) == before
     assert "dry run" in decided.summary()
 
 
@@ -220,7 +216,7 @@ def test_a_champion_is_not_promoted_again(model: str) -> None:
     put(model, champion=3, previous=1)
     decided = promoted(model, Known({}))
     assert (decided.outcome, decided.failed) == ("unchanged", False)
-    assert at(model) == {"challenger": 3, "champion": 3, "previous": 1}
+    assert aliases_of(model) == {"challenger": 3, "champion": 3, "previous": 1}
     assert "promotion.outcome" not in tags_of(model, 3)
 
 
@@ -236,17 +232,17 @@ def test_rolling_back_restores_the_previous_champion_once(model: str) -> None:
     put(model, champion=1)
     promoted(model, Known({1: 10, 3: 36}))
     assert roll_back(model, replace(SETTINGS, dry_run=True), UNSIGNED).outcome == "rolled back"
-    assert at(model) == {"challenger": 3, "champion": 3, "previous": 1}
+    assert aliases_of(model) == {"challenger": 3, "champion": 3, "previous": 1}
     decided = roll_back(model, SETTINGS, UNSIGNED)
     assert (decided.version, decided.outcome) == (3, "rolled back")
-    assert at(model) == {"challenger": 3, "champion": 1}
+    assert aliases_of(model) == {"challenger": 3, "champion": 1}
     written = tags_of(model, 3)
     assert written["promotion.outcome"] == "rolled back"
     # The checks of its promotion stay.
     assert json.loads(written["promotion.checks"])[0]["passed"]
     with pytest.raises(PromotionError, match="nothing to roll back"):
         roll_back(model, SETTINGS, UNSIGNED)
-    assert at(model)["champion"] == 1
+    assert aliases_of(model)["champion"] == 1
     # The same scores would pass again: a user has to delete the tag.
     with pytest.raises(PromotionError, match=r"version 3 .*was rolled back.*promotion\.outcome"):
         promoted(model, Known({1: 10, 3: 36}))
@@ -272,7 +268,7 @@ def test_a_promotion_is_recorded_before_the_alias_moves(
     monkeypatch.undo()
     assert tags_of(model, 3)["promotion.outcome"] == "promoted"
     assert promoted(model, Known({1: 10, 3: 36})).outcome == "promoted"
-    assert at(model)["champion"] == 3
+    assert aliases_of(model)["champion"] == 3
 
 
 def test_a_roll_back_is_recorded_before_the_alias_moves(
@@ -285,14 +281,14 @@ def test_a_roll_back_is_recorded_before_the_alias_moves(
     monkeypatch.undo()
     assert tags_of(model, 3)["promotion.outcome"] == "rolled back"
     assert roll_back(model, SETTINGS, UNSIGNED).outcome == "rolled back"
-    assert at(model) == {"challenger": 3, "champion": 1}
+    assert aliases_of(model) == {"challenger": 3, "champion": 1}
 
 
 def test_a_champion_that_moved_during_the_comparison_ends_the_promotion(model: str) -> None:
     put(model, champion=1, previous=1)
     with pytest.raises(PromotionError, match="was version 1 .* is version 2 now; run again"):
         promoted(model, Known({1: 10, 3: 36}, meanwhile=lambda: put(model, champion=2)))
-    assert at(model) == {"challenger": 3, "champion": 2, "previous": 1}
+    assert aliases_of(model) == {"challenger": 3, "champion": 2, "previous": 1}
     assert "promotion.outcome" not in tags_of(model, 3)
 
 
@@ -323,7 +319,13 @@ def test_two_processes_one_after_the_other(model: str, tmp_path: Path) -> None:
         (tmp_path / f"{alias} goes on").touch()
     # The second one found the first one's champion and was compared with it.
     assert (decision_of(first), decision_of(second)) == (("promoted", 1), ("promoted", 2))
-    assert at(model) == {"challenger": 3, "champion": 3, "first": 2, "previous": 2, "second": 3}
+    assert aliases_of(model) == {
+        "challenger": 3,
+        "champion": 3,
+        "first": 2,
+        "previous": 2,
+        "second": 3,
+    }
 
 
 def test_a_store_that_cannot_be_written_is_told_in_one_line(model: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import mlflow
 import pytest
 import torch
+from tests.registry.asked import aliases_of
 from tests.waiting import until
 
 from compo_pipeline.core.records import ScoredItem
@@ -140,11 +141,6 @@ def make(tiny_clip: Path, comparison: Comparison, tmp_path: Path) -> Make:
     return made
 
 
-def aliases(client: mlflow.MlflowClient, name: str) -> dict[str, int]:
-    found = client.get_registered_model(name).aliases
-    return {alias: int(version) for alias, version in found.items()}
-
-
 def test_the_gate_decides_and_a_rollback_restores(client: mlflow.MlflowClient, make: Make) -> None:
     name = "decided"
 
@@ -154,14 +150,14 @@ def test_the_gate_decides_and_a_rollback_restores(client: mlflow.MlflowClient, m
 
     assert outcome(1.5, 30) == "promoted", "held against its base"
     assert outcome(2.0, 20) == "refused"
-    assert aliases(client, name) == {"challenger": 2, "champion": 1}
+    assert aliases_of(name) == {"challenger": 2, "champion": 1}
     assert outcome(3.0, 40) == "promoted"
-    assert aliases(client, name) == {"challenger": 3, "champion": 3, "previous": 1}
+    assert aliases_of(name) == {"challenger": 3, "champion": 3, "previous": 1}
     tags = [client.get_model_version(name, str(n)).tags for n in (1, 2, 3)]
     assert [each["promotion.outcome"] for each in tags] == ["promoted", "refused", "promoted"]
     assert tags[2]["promotion.gate"] == fingerprint(PROMOTING.GATE)
     assert roll_back(name, SETTINGS, SigningSettings()).outcome == "rolled back"
-    assert aliases(client, name) == {"challenger": 3, "champion": 1}
+    assert aliases_of(name) == {"challenger": 3, "champion": 1}
     with pytest.raises(PromotionError, match="nothing to roll back"):
         roll_back(name, SETTINGS, SigningSettings())
 
@@ -202,7 +198,7 @@ def test_a_contest_between_two_processes_is_reported(
             process.kill()
     assert (status, first) == (1, None)
     assert "promotion.outcome" not in client.get_model_version(name, "2").tags
-    assert aliases(client, name) == {"first": 2, "second": 3, "champion": 3, "previous": 1}
+    assert aliases_of(name) == {"first": 2, "second": 3, "champion": 3, "previous": 1}
 
 
 def without_mlflow() -> dict[str, str]:

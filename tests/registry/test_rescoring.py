@@ -11,6 +11,7 @@ import pytest
 import torch
 from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
+from tests.registry.asked import aliases_of
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.core.records import Caption, Score
@@ -135,11 +136,6 @@ def decided(signing: SigningSettings | None = None) -> tuple[str, dict[str, str]
     return decision.outcome, failed
 
 
-def aliases() -> dict[str, int]:
-    found = mlflow.MlflowClient().get_registered_model(NAME).aliases
-    return {alias: int(number) for alias, number in found.items()}
-
-
 @pytest.mark.usefixtures("challenger")
 def test_forged_evidence_is_replaced_by_what_the_files_give(
     asked: Asked, models: tuple[Path, Path], tmp_path: Path
@@ -184,7 +180,7 @@ def test_a_champion_stays_champion(asked: Asked) -> None:
     promoted = client.get_model_version(NAME, "1").tags
     made = rescore(asked, replace(SETTINGS, alias=None, rescore="champion"))
     assert made.alias == "champion"
-    assert aliases() == {"challenger": 2, "champion": 2}
+    assert aliases_of(NAME) == {"challenger": 2, "champion": 2}
     tags = client.get_model_version(NAME, "2").tags
     of_promotion = {name for name in promoted if name.startswith("promotion.")}
     assert of_promotion and all(tags[name] == promoted[name] for name in of_promotion)
@@ -256,4 +252,4 @@ def test_a_version_of_other_data_or_without_alias_is_refused(asked: Asked) -> No
     for changes, named in cases:
         with pytest.raises(SettingsError, match=rf"registration\.{named}"):
             rescore(asked, replace(SETTINGS, **changes))
-    assert aliases() == {"challenger": 1}
+    assert aliases_of(NAME) == {"challenger": 1}
