@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import pandas as pd
@@ -110,29 +111,20 @@ def test_oversize_is_refused_unread(
 def test_rows_keep_their_order_and_equal_images_are_decoded_once(
     served: model.ImageTextModel, tiny_clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoded: list[str] = []
-
-    def counting(value: str, limits: RequestLimits) -> Image.Image:
-        decoded.append(value)
-        return read_image(value, limits)
-
-    monkeypatch.setattr(model, "read_image", counting)
+    decoding = Mock(wraps=read_image)
+    monkeypatch.setattr(model, "read_image", decoding)
     monkeypatch.setattr(model, "CHUNK", 2)
     images = [Image.new("RGB", (9, 9), colour) for colour in ("red", "lime", "blue")]
     texts = ["a red square", "a cat"]
     pairs = [(0, 0), (1, 1), (2, 0), (0, 1), (1, 0)]
-    table = pd.DataFrame(
-        {"image": [encoded(images[i]) for i, _ in pairs], "text": [texts[k] for _, k in pairs]},
-        index=[7, 3, 5, 1, 9],
-    )
-
+    rows = {"image": [encoded(images[i]) for i, _ in pairs], "text": [texts[k] for _, k in pairs]}
+    table = pd.DataFrame(rows, index=[7, 3, 5, 1, 9])
     scores = served.predict(SimpleNamespace(), table)  # type: ignore[arg-type]
-
     u, t = embedded(load(tiny_clip), images, texts)
     expected = [(u @ t.T)[i, k].item() for i, k in pairs]
     assert scores["similarity"].tolist() == pytest.approx(expected, abs=1e-6)
     assert scores.index.tolist() == [7, 3, 5, 1, 9]
-    assert len(decoded) == 3
+    assert decoding.call_count == 3
 
 
 def ask(served: model.ImageTextModel) -> Callable[..., pd.DataFrame]:

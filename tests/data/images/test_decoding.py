@@ -109,6 +109,9 @@ def test_an_array_of_numpy_is_bgr(tmp_path: Path) -> None:
         assert (found.mode, found.size, found.getpixel((1, 0))) == ("RGB", (3, 2), (30, 20, 10))
 
 
+PIXELS = array(np.zeros((2, 3, 3), dtype=np.uint8))
+
+
 class _Code:
     """Runs code when it is unpickled."""
 
@@ -124,16 +127,10 @@ class _Code:
         (array(np.zeros((0, 3, 3), dtype=np.uint8)), "unsupported"),
         (array(np.zeros((2, 3, 3))), "unsupported"),
         (array(np.full((2, 3, 3), _Code(), dtype=object)), "unsupported"),
-        (array(np.zeros((2, 3, 3), dtype=np.uint8))[:-4], "corrupt"),
-        (array(np.zeros((2, 3, 3), dtype=np.uint8))[:40], "corrupt"),
-        (
-            array(np.zeros((2, 3, 3), dtype=np.uint8)).replace(b"(2, 3,", b"(9999, 9999,"),
-            "oversized",
-        ),
-        (
-            array(np.zeros((2, 3, 3), dtype=np.uint8)).replace(b"\x01\x00", b"\x07\x00", 1),
-            "corrupt",
-        ),
+        (PIXELS[:-4], "corrupt"),
+        (PIXELS[:40], "corrupt"),
+        (PIXELS.replace(b"(2, 3,", b"(9999, 9999,"), "oversized"),
+        (PIXELS.replace(b"\x01\x00", b"\x07\x00", 1), "corrupt"),
     ],
 )
 def test_other_arrays_are_refused(
