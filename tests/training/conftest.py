@@ -1,5 +1,7 @@
 """A small world to train on: images on disk, captions with parses, views, a tiny model."""
 
+import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,18 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
 from compo_pipeline.core.records import Caption, Counterfactual, Parse
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.clip import control_of
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.views import ALL_ROWS, Mixture, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.training.checkpoint import read_matching_progress
+from compo_pipeline.training.checkpoint import Point, read_matching_progress
 from compo_pipeline.training.inputs import TrainingInputs, fingerprint_of
+from compo_pipeline.training.loop import Job, train
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 
 COLOURS = ("red", "blue", "green", "white")
@@ -147,6 +152,32 @@ def weights(folder: Path) -> dict[str, Tensor]:
 def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     """Whether two states have the same tensors, to the bit."""
     return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+
+
+def train_both(
+    plan: TrainingInputs, method: Method, victim: str = "", step: int = 0
+) -> dict[str, Path]:
+    """Train a method and its control, and give their checkpoints.
+
+    At a step of the victim the process is killed: without clean-up or warning, as by a crash or by
+    a cluster that wants its machine back.
+    """
+    found = {}
+    for name, learner in ((method.name, method), ("control", control_of(method))):
+
+        def report(point: Point, name: str = name) -> None:
+            if (name, point["step"]) == (victim, step):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        found[name] = plan.resume / "folders" / name
+        train(plan, Job(learner, name, found[name]), report)
+    return found
+
+
+def train_with_threads(threads: int, *given: Any) -> None:
+    """Train both in a process of its own."""
+    torch.set_num_threads(threads)
+    train_both(*given)
 
 
 @pytest.fixture(scope="session")

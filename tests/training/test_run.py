@@ -1,25 +1,28 @@
 """Whole runs: a killed one ends as one that was not, a finished one is not repeated."""
 
 import io
-import json
 import logging
 import os
 import signal
 import tarfile
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.training.conftest import equal, steps_done, weights
+from tests.training.conftest import (
+    equal,
+    steps_done,
+    train_both,
+    train_with_threads,
+    weights,
+)
 
 from compo_pipeline.core import remote
-from compo_pipeline.core.records import Caption, to_table
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import control_of
@@ -43,40 +46,6 @@ from compo_pipeline.training.settings import (
 CLIC = Clic(ClicViews(), ClicObjective())
 PLAIN = control_of(CLIC)
 
-# Trains the method and its control, and is killed at a point of the curves: no clean-up, no
-# warning, as by a crash or by a cluster that wants its machine back.
-KILLED = """
-import json, os, signal
-from pathlib import Path
-import torch
-import pyarrow.parquet as pq
-from compo_pipeline.core.settings import parse
-from compo_pipeline.methods.views import Mixture
-from compo_pipeline.methods.registry import METHODS, method_type
-from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.core.records import Caption
-from compo_pipeline.core.tables import Table
-from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.methods.clip import control_of
-from compo_pipeline.training.loop import Job, train
-from compo_pipeline.training.settings import TrainingSettings
-
-told = json.loads(given)
-torch.set_num_threads(told["threads"])
-root, views, model, resume = (Path(told[name]) for name in ("root", "views", "model", "resume"))
-captions = list(Table(Caption, pq.read_table(told["captions"])))
-settings = parse(TrainingSettings, told["settings"], "training")
-base = ModelSettings(f"local-dir:{model}")
-inputs = TrainingInputs(captions, "data", views, root, base, settings, 0, resume)
-kind = method_type(told["method"])
-method = kind(kind.views_type(), parse(kind.objective_type, told["objective"], "objective"))
-for name, method in ((method.name, method), ("control", control_of(method))):
-    def report(point):
-        if name == told["victim"] and point["step"] == told["step"]:
-            os.kill(os.getpid(), signal.SIGKILL)
-    train(inputs, Job(method, name, resume / "folders" / name), report)
-"""
-
 
 def trained(
     plan: TrainingInputs, folder: Path, method: Method = CLIC, name: str = "clic", **settings: Any
@@ -85,15 +54,6 @@ def trained(
     changed = replace(plan, settings=replace(plan.settings, **settings))
     train(changed, Job(method, name, folder), lambda _: None)
     return folder
-
-
-def both(plan: TrainingInputs, method: Method) -> dict[str, Path]:
-    """The checkpoints of a method and its control."""
-    jobs = {method.name: method, "control": control_of(method)}
-    return {
-        name: trained(plan, plan.resume / "folders" / name, learner, name)
-        for name, learner in jobs.items()
-    }
 
 
 FSC = FscClip(FscClipViews(), FscClipObjective(trains=("text",)))
@@ -143,33 +103,19 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
     mixture = (recipe_ := dict(recipe_)).pop("mixture", None)
     world = world.of_two_sources() if mixture else world
     views = world.drawn(method, tmp_path / "views", mixture=mixture)
-    plan = replace(plan, captions=world.captions, views=views)
     settings = replace(plan.settings, epochs=8, save_every=10, log_every=3, **recipe_)
-    whole = both(replace(plan, settings=settings, resume=tmp_path / "whole"), method)
+    plan = replace(plan, captions=world.captions, views=views, settings=settings)
+    whole = train_both(replace(plan, resume=tmp_path / "whole"), method)
 
-    told = {
-        "root": plan.root,
-        "views": plan.views,
-        "model": tiny_clip,
-        "resume": plan.resume,
-        "method": name,
-        "objective": asdict(method.objective),
-        "victim": victim,
-        "step": 18,
-        "settings": asdict(settings),
-        "captions": tmp_path / "captions.parquet",
-        "threads": torch.get_num_threads(),
-    }
-    pq.write_table(to_table(plan.captions, Caption), told["captions"])
-    given = {"given": json.dumps(told, default=str)}
-    process = imported.Process(target=exec, args=(KILLED, given))
+    killed = torch.get_num_threads(), plan, method, victim, 18
+    process = imported.Process(target=train_with_threads, args=killed)
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert not (plan.resume / "folders" / victim).exists()
 
     with caplog.at_level(logging.INFO):
-        resumed = both(replace(plan, settings=settings), method)
+        resumed = train_both(plan, method)
     if victim == name:
         assert f"{name}: 10 of 24 steps are done" in caplog.text
     else:
@@ -394,7 +340,10 @@ def test_sparcls_scale_and_bias_stay_as_they_are(
     settings = replace(plan.settings, lora=LowRankSettings(rank))
     plan = replace(plan, settings=settings, views=tmp_path / "views")
     plan = replace(plan, counterfactual_images=world.root)
-    base, tuned = weights(tiny_clip), {name: weights(at) for name, at in both(plan, method).items()}
+    base, tuned = (
+        weights(tiny_clip),
+        {name: weights(at) for name, at in train_both(plan, method).items()},
+    )
     for found in tuned.values():
         assert found["logit_bias"].item() == -3.0
         assert found["logit_scale"].equal(base["logit_scale"])

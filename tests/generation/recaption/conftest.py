@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spacy
 from PIL import Image
 from spacy.language import Language
 
@@ -31,6 +32,23 @@ def photos(tmp_path: Path) -> Callable[[int], dict[str, Captioned]]:
     return make
 
 
+def recaptioned(
+    folder: Path,
+    url: str,
+    sources: dict[str, Captioned],
+    nlp: Language | None = None,
+    settings: RecaptionSettings | None = None,
+    **endpoint: Any,
+) -> Recaptioning:
+    """Recaption images below a folder by a chat server."""
+    given = settings or RecaptionSettings()
+    own = EndpointSettings(**{"url": url, "model": "fake", "timeout": 60.0, **endpoint})
+    captioner, words = EndpointCaptioner(given, own, folder / "state"), nlp or spacy.blank("en")
+    return recaption(
+        sources, folder / "photos", captioner, given, IngestSettings(), Vocabulary(words)
+    )
+
+
 @pytest.fixture
 def run(
     chat: Any, tmp_path: Path, compo_en: Language, monkeypatch: pytest.MonkeyPatch
@@ -39,16 +57,10 @@ def run(
     monkeypatch.setattr("compo_pipeline.generation.chat.endpoint.RETRIES", 0)
 
     def start(
-        sources: dict[str, Captioned],
-        settings: RecaptionSettings | None = None,
-        **endpoint: Any,
+        sources: dict[str, Captioned], settings: RecaptionSettings | None = None, **endpoint: Any
     ) -> Recaptioning:
-        given = settings or RecaptionSettings(captioner="endpoint")
-        own = EndpointSettings(**{"url": chat.url, "model": "fake", "timeout": 60.0, **endpoint})
-        captioner = EndpointCaptioner(given, own, tmp_path / "state")
-        vocabulary = Vocabulary(compo_en)
-        folder = tmp_path / "photos"
-        return recaption(sources, folder, captioner, given, IngestSettings(), vocabulary)
+        given = {"url": chat.url, **endpoint}
+        return recaptioned(tmp_path, given.pop("url"), sources, compo_en, settings, **given)
 
     return start
 

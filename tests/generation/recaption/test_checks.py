@@ -15,7 +15,7 @@ from compo_pipeline.generation.chat.answers import Answer
 from compo_pipeline.generation.recaption.checks import check, repeated_share
 from compo_pipeline.generation.recaption.settings import RecaptionSettings
 
-LIMITS = RecaptionSettings(captioner="endpoint")
+LIMITS = RecaptionSettings()
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture
 def captioner(tmp_path: Path) -> Callable[..., LocalCaptioner]:
     def make(folder: Path, prompt: str = PROMPT, **own: Any) -> LocalCaptioner:
-        settings = RecaptionSettings(captioner="transformers", prompt=prompt)
+        settings = RecaptionSettings(prompt=prompt)
         given = {"max_tokens": TOKENS, "batch_size": 2, **own}
         local = LocalCaptionerSettings(folder=str(folder), **given)
         return LocalCaptioner(settings, local, tmp_path / "state")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tests.generation.recaption.conftest import recaptioned
 
 from compo_pipeline.core.records import Recaption, Rejected
 from compo_pipeline.core.settings import SettingsError
@@ -27,7 +28,7 @@ from compo_pipeline.generation.recaption.recaptioning import (
 from compo_pipeline.generation.recaption.settings import QUERY, RecaptionSettings
 
 Photos = Callable[[int], dict[str, Captioned]]
-SETTINGS = RecaptionSettings(captioner="endpoint")
+SETTINGS = RecaptionSettings()
 CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
 
 
@@ -198,24 +199,6 @@ def test_no_more_connections_than_are_allowed(
     assert max(most) == 3
 
 
-WORKER = """
-import spacy
-from compo_pipeline.generation.chat.settings import EndpointSettings
-from compo_pipeline.data.quality.caption_language import Vocabulary
-from compo_pipeline.data.quality.settings import IngestSettings
-from compo_pipeline.generation.recaption.captioners import EndpointCaptioner
-from compo_pipeline.generation.recaption.recaptioning import Captioned, recaption
-from compo_pipeline.generation.recaption.settings import RecaptionSettings
-
-settings = RecaptionSettings(captioner="endpoint")
-own = EndpointSettings(url=url, model="fake", timeout=60.0, connections=4)
-captioner = EndpointCaptioner(settings, own, folder / "state")
-sources = {f"{n}.png": Captioned(f"train-{n}", (f"old {n}",)) for n in range(count)}
-vocabulary = Vocabulary(spacy.blank("en"))
-recaption(sources, folder / "photos", captioner, settings, IngestSettings(), vocabulary)
-"""
-
-
 def test_a_kill_repeats_no_more_requests_than_connections(
     chat: Any, photos: Photos, run: Any, tmp_path: Path, imported: ForkServerContext
 ) -> None:
@@ -229,8 +212,8 @@ def test_a_kill_repeats_no_more_requests_than_connections(
         good(turn, number, body)
 
     chat.script = script
-    given = {"__name__": "worker", "folder": tmp_path, "url": chat.url, "count": len(sources)}
-    worker = imported.Process(target=exec, args=(WORKER, given))
+    given = tmp_path, chat.url, sources, None, None
+    worker = imported.Process(target=recaptioned, args=given, kwargs={"connections": connections})
     worker.start()
     try:
         assert reached.wait(300)
