@@ -91,8 +91,8 @@ def open_generator(given, key, opening, editor):
     return editor
 
 
-EDITOR = EditorEntry(Swap, "squares:open_editor", parses=False, format="squares")
-GENERATOR = GeneratorEntry(Swap, "squares:open_generator", editor="squares", format="squares")
+EDITOR = EditorEntry(Swap, "squares:open_editor", parses=False)
+GENERATOR = GeneratorEntry(Swap, "squares:open_generator", editor="squares")
 
 
 def base_model():

@@ -227,9 +227,5 @@ def open_generator(
     return editor
 
 
-EDITOR = EditorEntry(
-    SceneEditSettings, f"{__name__}:open_editor", "preferred", parses=False, format="scenes"
-)
-GENERATOR = GeneratorEntry(
-    SceneEditSettings, f"{__name__}:open_generator", editor="scenes", format="scenes"
-)
+EDITOR = EditorEntry(SceneEditSettings, f"{__name__}:open_editor", "preferred", parses=False)
+GENERATOR = GeneratorEntry(SceneEditSettings, f"{__name__}:open_generator", editor="scenes")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kedro.io import DataCatalog
 
 from compo_pipeline.core.files import record_json, write_json
 from compo_pipeline.core.provenance import CommandOptions
@@ -131,7 +130,7 @@ def test_the_settings_of_all_cells_are_checked_before_the_run(
         cells = {"first": {"method": "clic"}, "x": {"method": "fsc_clip", "variant": variant}}
         sets = {"s": parse(ComparisonSet, {"cells": cells}, "comparison_sets.s")}
         given = replace(shipped, comparison_sets=sets, set="s")
-        check_resources(given, CommandOptions(), compares, DataCatalog())
+        check_resources(given, CommandOptions(), compares)
 
     key = r"comparison_sets\.s\.cells\.x: variant: .*'lor' of fsc_clip; did you mean 'lora'\?"
     with pytest.raises(SettingsError, match=key) as error:

@@ -11,7 +11,6 @@ from typing import Any, get_type_hints
 
 import pytest
 from kedro.framework.project import pipelines
-from kedro.io import DataCatalog
 from pydantic import TypeAdapter, ValidationError
 
 from compo_pipeline.core.provenance import CommandOptions
@@ -133,7 +132,7 @@ def problems(
         sane = {"data.root": str(photos), "model.name": "scenes-base"}
         given = read(context("table").params, sane | changes)
         try:
-            check_resources(given, CommandOptions(), pipelines[pipeline], DataCatalog())
+            check_resources(given, CommandOptions(), pipelines[pipeline])
         except SettingsError as error:
             return error.message.splitlines()
         return []

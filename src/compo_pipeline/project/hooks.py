@@ -79,7 +79,7 @@ class ProjectHooks:
         check_settings(settings, pipeline, place_of(loader))
         refresh_all(plain(settings), read_parameters(pipeline))
         check_inputs(pipeline, catalog)
-        check_resources(settings, self._context.command, pipeline, catalog)
+        check_resources(settings, self._context.command, pipeline)
         self._lock_run(pipeline, catalog)
         self._configure_tracking(pipeline)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,14 +13,9 @@ from compo_pipeline.core.settings import PlainError, SettingsError, with_values
 from compo_pipeline.core.tables import CARVED, HELD_OUT, splits_of
 from compo_pipeline.data.annotations import check as check_table
 from compo_pipeline.generation.counterfactuals import table
-from compo_pipeline.generation.counterfactuals.settings import CAPTION_EDITORS, IMAGE_GENERATORS
 from compo_pipeline.methods.registry import METHOD_SETTINGS, build, find
 from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
-from compo_pipeline.project.settings import (
-    PARAMS,
-    loader_of,
-    read_settings,
-)
+from compo_pipeline.project.settings import PARAMS, loader_of, read_settings
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
@@ -27,8 +23,6 @@ if TYPE_CHECKING:
 
     from compo_pipeline.benchmarks.settings import BenchmarksSettings
     from compo_pipeline.core.provenance import CommandOptions
-    from compo_pipeline.generation.counterfactuals.contract import EditorEntry, GeneratorEntry
-    from compo_pipeline.methods.contract import Method
     from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.project.settings import Parameters
 
@@ -36,12 +30,11 @@ _GENERATED = "`kedro run --pipeline=train_eval` with the same --env makes the da
 
 
 class Run(NamedTuple):
-    """A run that is about to start: its settings, and what its pipeline reads and writes."""
+    """A run that is about to start: its settings and options, and its pipeline."""
 
     settings: Parameters
     command: CommandOptions
     pipeline: Pipeline
-    catalog: CatalogProtocol[Any, Any]
 
     def reads(self, *names: str) -> bool:
         """Whether the pipeline reads all parameters of these names."""
@@ -52,42 +45,35 @@ class Run(NamedTuple):
         return not self.pipeline.all_outputs().isdisjoint(entries)
 
     @property
-    def method(self) -> Method:
-        """The method in use."""
-        return build(self.settings.method, **self.settings.method_settings)
-
-    @property
     def generates(self) -> bool:
         """Whether the run makes the data before a node needs them."""
         return self.settings.data.generated is not None and self.writes("source", "suite")
 
 
-def check_resources(
-    parameters: Parameters,
-    command: CommandOptions,
-    pipeline: Pipeline,
-    catalog: CatalogProtocol[Any, Any],
-) -> None:
+def check_resources(parameters: Parameters, command: CommandOptions, pipeline: Pipeline) -> None:
     """Raise an error if inputs, models or settings of a run are missing or unusable.
 
     Args:
         parameters: the project's.
         command: options of the run.
         pipeline: pipeline that is about to run.
-        catalog: Kedro's data catalog.
 
     Raises:
         SettingsError: one line for each problem.
     """
-    run, found = Run(parameters, command, pipeline, catalog), dict[str, None]()
-    for check in _CHECKS:
-        try:
-            for line in check(run) or ():
-                found[line] = None
-        except SettingsError as error:
-            found |= dict.fromkeys(error.message.splitlines())
-    if found:
+    run = Run(parameters, command, pipeline)
+    checks = (_registration, _data, _foils, _all_items, _validation, _texts, _models, _cells)
+    if found := dict.fromkeys(chain.from_iterable(_told(check, run) for check in checks)):
         raise SettingsError("\n".join(found))
+
+
+def _told(check: Callable[..., Any], *given: Any, **named: Any) -> Iterator[str]:
+    """Yield the lines that a check yields or raises as an error."""
+    try:
+        if isinstance(found := check(*given, **named), Iterator):
+            yield from found
+    except PlainError as error:
+        yield from error.message.splitlines()
 
 
 class MissingInput(PlainError, FileNotFoundError):
@@ -135,45 +121,42 @@ def writer_of(entry: str) -> str | None:
     return next((name for name in pipelines if entry in pipelines[name].all_outputs()), None)
 
 
-def _signing(run: Run) -> None:
-    from compo_pipeline.registry.lineage import check_keys
-
+def _registration(run: Run) -> Iterator[str]:
+    """Yield errors for keys, and for items that both select weights or settings and are judged."""
+    settings = run.settings
     if run.reads("registration"):
+        from compo_pipeline.registry.lineage import check_keys
+
         signs = run.writes("registered", "rescored")
-        check_keys(run.settings.registration.signing, signs=signs)
-
-
-def _selecting_items(run: Run) -> Iterator[str]:
-    """Yield errors for benchmark items that both select weights or settings and are reported."""
+        yield from _told(check_keys, settings.registration.signing, signs=signs)
     # Without an evaluation the stored one says what was scored: `export_checkpoint` reads it.
-    judged = run.settings.registration.alias is not None and run.writes("registered")
-    if not (run.writes("rescored") or (judged and run.writes("comparison"))):
-        return
-    from compo_pipeline.benchmarks import loading
-    from compo_pipeline.tuning.selection import describe_selecting, selecting_benchmarks
+    judged = settings.registration.alias is not None and run.writes("registered")
+    if run.writes("rescored") or (judged and run.writes("comparison")):
+        from compo_pipeline.benchmarks import loading
+        from compo_pipeline.tuning.selection import describe_selecting, selecting_benchmarks
 
-    validation, tuned = run.settings.training.validation, run.settings.tuning.benchmarks
-    scored = loading.sources(run.settings.benchmarks)
-    yield from describe_selecting(scored, selecting_benchmarks(scored, validation, tuned))
+        validation, tuned = settings.training.validation, settings.tuning.benchmarks
+        scored = loading.sources(settings.benchmarks)
+        yield from describe_selecting(scored, selecting_benchmarks(scored, validation, tuned))
 
 
-def _sources(run: Run) -> Iterator[str]:
-    """Yield errors for the folder, files and splits of each data source."""
+def _data(run: Run) -> Iterator[str]:
+    """Yield errors for the sources of the data and their splits."""
     data, trains = run.settings.data, splits_of(run.settings.views.split)
+    if run.reads("views") or run.reads("views.split"):
+        for split in trains:
+            if split != CARVED:  # there are such rows where foils.carve asks for them
+                yield from _no_split(run, split, "views.split")
     if not run.writes("source"):
         if "valid_captions" in run.pipeline.inputs() and not data.root.is_dir():
             how = f"; {_GENERATED}" if data.generated is not None and not run.generates else ""
             yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
         return
-    from compo_pipeline.data.readers import locate_source, naming_keys_of
+    if data.generated is None:
+        from compo_pipeline.data.readers import locate
 
+        yield from _told(locate, data)
     for name, part in data.parts.items():
-        try:
-            if part.generated is None:
-                with naming_keys_of(name if data.sources else ""):
-                    locate_source(part)
-        except PlainError as error:
-            yield error.message
         if data.sources and part.splits.keys().isdisjoint({*trains, CARVED}):
             splits = ", ".join(part.splits) or "no split"
             yield (
@@ -185,40 +168,27 @@ def _sources(run: Run) -> Iterator[str]:
             yield f"data.splits.{name}: foils.carve makes a split of this name; choose another one"
 
 
-def _absent_split(run: Run, name: str | None, key: str) -> Iterator[str]:
-    """Yield an error if the data have no split of the given name."""
-    known = run.settings.data.split_names
+def _unknown(name: str | None, known: Collection[str], key: str, kind: str) -> Iterator[str]:
+    """Yield an error for a name that is not known."""
     if name is not None and name not in known:
-        yield (
-            f"{key}: '{name}' is no split of the data; expected one of {', '.join(known)} "
-            "(data.splits)"
-        )
+        yield f"{key}: '{name}' is {kind}; expected one of {', '.join(known) or 'none'}"
 
 
-def _unbuilt_foils(run: Run, name: str | None, key: str) -> Iterator[str]:
-    """Yield an error if `foils.splits` has no set of foils of the given name."""
-    known = run.settings.foils.splits
-    if name is not None and name not in known:
-        yield (
-            f"{key}: no foils '{name}' are built; expected a name of foils.splits "
-            f"({', '.join(known) or 'there are none'}), or null"
-        )
+def _no_split(run: Run, name: str | None, key: str) -> Iterator[str]:
+    return _unknown(name, run.settings.data.split_names, key, "no split of the data (data.splits)")
 
 
-def _training_splits(run: Run) -> Iterator[str]:
-    if run.reads("views") or run.reads("views.split"):
-        for split in splits_of(run.settings.views.split):
-            if split != CARVED:  # there are such rows where foils.carve asks for them
-                yield from _absent_split(run, split, "views.split")
+def _no_foils(run: Run, name: str | None, key: str) -> Iterator[str]:
+    return _unknown(name, run.settings.foils.splits, key, "no set of foils (foils.splits)")
 
 
-def _foil_splits(run: Run) -> Iterator[str]:
+def _foils(run: Run) -> Iterator[str]:
     """Yield errors for splits of `foils.splits` that are absent, or are training splits."""
     foils, data = run.settings.foils, run.settings.data
     for name, split in foils.splits.items() if run.reads("foils") else ():
         key = f"foils.splits.{name}"
         if split != HELD_OUT or HELD_OUT in data.split_names:
-            yield from _absent_split(run, split, key)
+            yield from _no_split(run, split, key)
         elif not foils.carve:
             yield (
                 f"{key}: no row is of the split '{HELD_OUT}'; set foils.carve to the number of its "
@@ -228,7 +198,7 @@ def _foil_splits(run: Run) -> Iterator[str]:
             yield f"{key}: '{split}' is the split that trains (views.split)"
     built = run.settings.benchmarks.foils.split
     if run.reads("benchmarks", "evaluation"):
-        yield from _unbuilt_foils(run, built, "benchmarks.foils.split")
+        yield from _no_foils(run, built, "benchmarks.foils.split")
     if run.writes("diagnoses") and built is None:
         yield (
             "benchmarks.foils.split: a diagnosis needs foils, got null; `kedro run "
@@ -237,28 +207,27 @@ def _foil_splits(run: Run) -> Iterator[str]:
         )
 
 
-def _tuned_items(run: Run) -> Iterator[str]:
-    """Yield errors for items that select settings and that train, are reported or official."""
+def _all_items(run: Run) -> Iterator[str]:
+    """Yield errors for reported items, and for items that select settings and train or are
+    official.
+    """
     from compo_pipeline.tuning.selection import TUNED, refuse_official
 
-    tuned = run.settings.tuning.benchmarks
+    settings, tuned = run.settings, run.settings.tuning.benchmarks
     if run.reads("tuning"):
-        yield from _unbuilt_foils(run, tuned.foils.split, f"{TUNED}.foils.split")
-        if (split := tuned.retrieval.split) in splits_of(run.settings.views.split):
+        yield from _no_foils(run, tuned.foils.split, f"{TUNED}.foils.split")
+        if (split := tuned.retrieval.split) in splits_of(settings.views.split):
             yield (
                 f"{TUNED}.retrieval.split: the split '{split}' trains (views.split); expected one "
                 "that only selects, or null"
             )
         yield from _items(run, tuned, TUNED)
-    chooses = run.settings.training.wise_ft.ratio == "auto"
+    chooses = settings.training.wise_ft.ratio == "auto"
     if run.reads("tuning") or (chooses and run.reads("tuning.benchmarks")):
-        refuse_official(tuned)
-
-
-def _reported_items(run: Run) -> Iterator[str]:
+        yield from _told(refuse_official, tuned)
     # Training reads `benchmarks` only to exclude their items from validation.
     if run.reads("benchmarks", "evaluation"):
-        yield from _items(run, run.settings.benchmarks, "benchmarks")
+        yield from _items(run, settings.benchmarks, "benchmarks")
 
 
 def _items(run: Run, settings: BenchmarksSettings, key: str) -> Iterator[str]:
@@ -266,7 +235,7 @@ def _items(run: Run, settings: BenchmarksSettings, key: str) -> Iterator[str]:
     from compo_pipeline.benchmarks.loading import from_files, with_yaml_key
     from compo_pipeline.data.images.decoding import is_there
 
-    yield from _absent_split(run, settings.retrieval.split, f"{key}.retrieval.split")
+    yield from _no_split(run, settings.retrieval.split, f"{key}.retrieval.split")
     made = run.settings.data.generator
     if settings.root is not None and made and made.root in Path(settings.root).parents:
         if run.generates:
@@ -309,63 +278,56 @@ def _validation(run: Run) -> Iterator[str]:
     from compo_pipeline.training.validation import KEY, check_split
     from compo_pipeline.tuning.selection import TUNED, benchmark_files, check_validation_metric
 
-    yield from _absent_split(run, settings.split, f"{KEY}.split")
+    yield from _no_split(run, settings.split, f"{KEY}.split")
     if (settings.figure or "").split("/")[0] == foils.NAME:
-        yield from _unbuilt_foils(run, settings.split, f"{KEY}.figure")
+        yield from _no_foils(run, settings.split, f"{KEY}.figure")
     selecting = run.settings.tuning.benchmarks
-    check_split(settings, run.settings.views.split, run.settings.benchmarks)
+    trains, reported = run.settings.views.split, run.settings.benchmarks
+    yield from _told(check_split, settings, trains, reported)
     if files := benchmark_files(settings, selecting):
         yield from _items(run, files, TUNED)
-    check_validation_metric(settings, selecting)
+    yield from _told(check_validation_metric, settings, selecting)
 
 
-def _recaptions(run: Run) -> Iterator[str]:
-    """Yield errors for the splits, API key or model folder of recaptioning."""
-    settings = run.settings.recaption
-    if settings.captioner is None or not run.writes("recaptions"):
-        return
-    for split in settings.splits or ():
-        yield from _absent_split(run, split, "recaption.splits")
-    if settings.dry_run is not None and run.writes("captions"):
-        yield (
-            f"recaption.dry_run: {settings.dry_run} images are captioned to look at: run it by "
-            "`kedro run --pipeline=ingest --to-nodes=data.recaption_images`, or leave it out"
-        )
-    own = getattr(settings, settings.captioner)
-    if settings.captioner == "transformers":
-        from compo_pipeline.generation.recaption.captioners import check
+def _texts(run: Run) -> Iterator[str]:
+    """Yield errors for what writes, edits or parses captions."""
+    settings = run.settings
+    if settings.recaption.captioner is not None and run.writes("recaptions"):
+        for split in settings.recaption.splits or ():
+            yield from _no_split(run, split, "recaption.splits")
+        if settings.recaption.dry_run is not None and run.writes("captions"):
+            yield (
+                f"recaption.dry_run: {settings.recaption.dry_run} images are captioned to look at: "
+                "run it by `kedro run --pipeline=ingest --to-nodes=data.recaption_images`, or "
+                "leave it out"
+            )
+    if run.reads("language.model"):
+        from compo_pipeline.language.parsing import SHIPPED, load_once
 
-        check(Path(own.folder))
-    else:
-        _check_key(own, "recaption", run.settings.paths.recaptions_state)
-
-
-def _check_key(endpoint: Any, section: str, state: str) -> None:
-    """Raise an error if an endpoint has no API key.
-
-    Stored answers need none.
-    """
-    from compo_pipeline.generation.chat.endpoint import api_key
-
-    if not (Path(state) / "endpoint.sqlite").exists():
-        api_key(endpoint, f"{section}.endpoint")
+        if settings.language.model != SHIPPED:
+            yield from _told(load_once, settings.language.model)
+    if run.reads("method", "counterfactuals") and find(settings.method).counterfactuals:
+        yield from _told(_open_counterfactuals, run)
+    if run.reads(f"{METHOD_SETTINGS}.views") or run.writes("annotations"):
+        method = build(settings.method, **settings.method_settings)
+        yield from _told(_check_words, method.view_settings, f"{settings.method}.views")
+        used = settings.views.from_table
+        if run.writes("annotations") and (contents := annotated_contents(method, used)):
+            yield from _told(check_table, used, contents, FROM_TABLE)
 
 
-def _counterfactuals(run: Run) -> Iterator[str]:
-    """Yield errors for a caption editor or image generator that does not fit, or has no model."""
-    chosen, data = run.settings.counterfactuals, run.settings.data
-    edits = run.reads("method", "counterfactuals") and find(run.settings.method).counterfactuals
-    if not edits:
-        return
-    form = "several sources" if data.sources else data.format
-    yield from _unfit("caption_editor", chosen.caption_editor, CAPTION_EDITORS, form)
-    if chosen.image_generator is not None:
-        yield from _unfit("image_generator", chosen.image_generator, IMAGE_GENERATORS, form)
+def _open_counterfactuals(run: Run) -> None:
+    """Raise an error for a caption editor or image generator that lacks a key, table or model."""
+    chosen = run.settings.counterfactuals
     own = getattr(chosen, chosen.caption_editor)
     if chosen.caption_editor == "rules":
         _check_words(own, "counterfactuals.rules")
     if chosen.caption_editor == "endpoint":
-        _check_key(own, "counterfactuals", run.settings.paths.counterfactuals_state)
+        from compo_pipeline.generation.chat.endpoint import api_key
+
+        # Stored answers need no key.
+        if not Path(run.settings.paths.counterfactuals_state, "endpoint.sqlite").exists():
+            api_key(own, "counterfactuals.endpoint")
     if chosen.caption_editor == table.NAME:
         check_table(*table.table_settings(chosen), table.TABLE_KEY)
     if chosen.image_generator == "diffusion":
@@ -376,24 +338,6 @@ def _counterfactuals(run: Run) -> Iterator[str]:
         DiffusionGenerator(getattr(chosen, chosen.image_generator))
 
 
-def _unfit(
-    key: str, name: str, entries: Mapping[str, EditorEntry | GeneratorEntry], data_format: str
-) -> Iterator[str]:
-    """Yield an error if a caption editor or image generator is for another data format."""
-    wanted = entries[name].format
-    if wanted not in (None, data_format):
-        others = [one for one, each in entries.items() if each.format in (None, data_format)]
-        yield (
-            f"counterfactuals.{key}: '{name}' is for data of the format {wanted}, got "
-            f"{data_format} (data.format); expected {' or '.join(others)}"
-        )
-
-
-def _view_words(run: Run) -> None:
-    if run.reads(f"{METHOD_SETTINGS}.views"):
-        _check_words(run.method.view_settings, f"{run.settings.method}.views")
-
-
 def _check_words(settings: Any, key: str) -> None:
     """Raise an error if WordNet is missing."""
     from compo_pipeline.language.replacements import replacer
@@ -402,35 +346,14 @@ def _check_words(settings: Any, key: str) -> None:
         replacer(source, key=f"{key}.replacements")
 
 
-def _language(run: Run) -> None:
-    """Load the spaCy pipeline of the settings, which raises an error if it is not usable."""
-    from compo_pipeline.language.parsing import SHIPPED, load_once
-
-    model = run.settings.language.model
-    if model != SHIPPED and run.reads("language.model"):
-        load_once(model)
-
-
-def _annotations(run: Run) -> None:
-    """Raise an error if the external table of `views.from_table` lacks needed columns."""
-    used = run.settings.views.from_table
-    if run.writes("annotations") and (contents := annotated_contents(run.method, used)):
-        check_table(used, contents, FROM_TABLE)
-
-
-def _processes(run: Run) -> None:
-    """Raise an error if batches or groups are not divisible by the number of processes."""
-    from compo_pipeline.training.ranks import Ranks
-
-    settings = run.settings.training
-    processes = settings.distributed.nproc_per_node
-    if run.writes("checkpoint") and processes != "auto":
-        Ranks(0, processes).refuse_uneven(settings.batch_size, settings.contrast_group)
-
-
 def _models(run: Run) -> Iterator[str]:
-    """Yield errors for models that do not exist or lack what the method needs."""
+    """Yield errors for models that do not exist, or lack what the method or the recipe needs."""
     settings = run.settings
+    if run.writes("checkpoint") and settings.training.distributed.nproc_per_node != "auto":
+        from compo_pipeline.training.ranks import Ranks
+
+        ranks, training = Ranks(0, settings.training.distributed.nproc_per_node), settings.training
+        yield from _told(ranks.refuse_uneven, training.batch_size, training.contrast_group)
     if run.reads("model"):
         found = list(_model(settings.model, "model"))
         yield from found
@@ -438,7 +361,8 @@ def _models(run: Run) -> Iterator[str]:
             from compo_pipeline.models.sources import find_source
             from compo_pipeline.training.optimisation import misfits
 
-            yield from misfits(find_source(settings.model), run.method, settings.training)
+            method = build(settings.method, **settings.method_settings)
+            yield from misfits(find_source(settings.model), method, settings.training)
     if run.reads("model_lists"):
         from compo_pipeline.evaluation.suite import listed_models
         from compo_pipeline.registry.runs import configure
@@ -480,23 +404,3 @@ def _cells(run: Run) -> Iterator[str]:
         except SettingsError as error:
             for line in error.message.replace("--params: ", "params: ").splitlines():
                 yield f"comparison_sets.{name}.cells.{label}: {line}"
-
-
-_CHECKS: tuple[Callable[[Run], Iterator[str] | None], ...] = (
-    _signing,
-    _selecting_items,
-    _sources,
-    _training_splits,
-    _foil_splits,
-    _tuned_items,
-    _recaptions,
-    _counterfactuals,
-    _validation,
-    _processes,
-    _reported_items,
-    _language,
-    _view_words,
-    _annotations,
-    _models,
-    _cells,
-)

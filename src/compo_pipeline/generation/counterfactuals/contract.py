@@ -140,9 +140,6 @@ class EditorEntry:
     parses: bool = True
     """Whether it reads parses of the captions."""
 
-    format: str | None = None
-    """The data.format that it is for; None: any."""
-
 
 @dataclass(frozen=True, slots=True)
 class GeneratorEntry:
@@ -157,6 +154,3 @@ class GeneratorEntry:
 
     editor: str | None = None
     """The caption editor whose edits it shows; None: any."""
-
-    format: str | None = None
-    """The data.format that it is for; None: any."""
