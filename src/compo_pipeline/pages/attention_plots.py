@@ -19,7 +19,7 @@ from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.images.decoding import ImageError, Limits, load
 from compo_pipeline.evaluation.analysis.attention import Case, attend
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.pages.pages import Page
+from compo_pipeline.pages.pages import Page, Text
 from compo_pipeline.pages.plots import STYLE, plot
 
 ROWS = 6  # of a grid
@@ -95,7 +95,7 @@ def attention_page(name: str, panels: Sequence[AttentionPanel]) -> Page:
     label = "Attention of the base and of the fine-tuned model, and the difference"
     over = "Attention of a phrase over an image, before fine-tuning and after"
     figures = [plot(figure, label, kind="jpeg") for figure in grids(panels)]
-    return Page(f"Attention of {name}", over, figures, [_NOTE])
+    return Page(f"Attention of {name}", over, [Text(note=_NOTE), *figures])
 
 
 @mpl.rc_context(fname=STYLE)
