@@ -25,13 +25,7 @@ from compo_pipeline.core.hashing import files_hash
 from compo_pipeline.core.records import Caption, Counterfactual, View, decoded
 from compo_pipeline.core.seeding import rng
 from compo_pipeline.core.settings import SettingsError, Share, settings
-from compo_pipeline.core.table_files import (
-    LOCAL,
-    Parts,
-    PrepareSettings,
-    resumable,
-    write_rows,
-)
+from compo_pipeline.core.table_files import LOCAL, Parts, PrepareSettings, resumable, write_rows
 from compo_pipeline.core.tables import GROUP, Groups, Table, batches, parquet_file
 from compo_pipeline.data.annotations import AnnotationSettings
 from compo_pipeline.language.concepts import Concept

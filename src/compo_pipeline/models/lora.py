@@ -129,7 +129,7 @@ def _image_modules(visual: Any, name: str) -> Iterator[nn.Module]:
         # Under average pooling nothing reads the class token, which these blocks alone change.
         yield from _block_modules(trunk.cls_attn_blocks, name)
     if getattr(trunk, "attn_pool", None) is not None:
-        yield from _block_projections(trunk.attn_pool, name)
+        yield from _block_modules([trunk.attn_pool], name)
 
 
 def _stem_convolutions(stem: nn.Module, name: str) -> list[nn.Module]:
@@ -140,35 +140,30 @@ def _stem_convolutions(stem: nn.Module, name: str) -> list[nn.Module]:
     return list(found)
 
 
-def _block_modules(blocks: Iterable[Any], name: str) -> Iterator[nn.Module]:
-    """Modules of these transformer blocks that get LoRA adapters."""
-    for block in blocks:
-        yield from _block_projections(block, name)
-
-
-def _block_projections(block: nn.Module, name: str) -> list[nn.Module]:
-    """Attention and MLP projections of one transformer block, which get LoRA adapters.
+def _block_modules(blocks: Iterable[nn.Module], name: str) -> Iterator[nn.Module]:
+    """Attention and MLP projections of these transformer blocks, which get LoRA adapters.
 
     Raises:
         SettingsError: a kind is missing, or a linear layer is of no known kind.
     """
-    found: list[nn.Module] = []
-    missing = set(KINDS)
-    for key, part in block.named_modules():
-        leaf = key.rpartition(".")[2]
-        if isinstance(part, nn.MultiheadAttention):
-            kinds = {"attention in-projection", "attention out-projection"}
-        elif isinstance(part, nn.Linear) and not isinstance(part, OutProjection):
-            kinds = {kind for kind, names in KINDS.items() if leaf in names}
-            if not kinds:
-                raise _refusal(name, f"the linear layer '{key}' of its blocks is of no known kind")
-        else:
-            continue
-        missing -= kinds
-        found.append(part)
-    if missing:
-        raise _refusal(name, f"a block of it has no {' and no '.join(sorted(missing))}")
-    return found
+    for block in blocks:
+        missing = set(KINDS)
+        for key, part in block.named_modules():
+            leaf = key.rpartition(".")[2]
+            if isinstance(part, nn.MultiheadAttention):
+                kinds = {"attention in-projection", "attention out-projection"}
+            elif isinstance(part, nn.Linear) and not isinstance(part, OutProjection):
+                kinds = {kind for kind, names in KINDS.items() if leaf in names}
+                if not kinds:
+                    raise _refusal(
+                        name, f"the linear layer '{key}' of its blocks is of no known kind"
+                    )
+            else:
+                continue
+            missing -= kinds
+            yield part
+        if missing:
+            raise _refusal(name, f"a block of it has no {' and no '.join(sorted(missing))}")
 
 
 def _refuse_without_gradient(model: Any, name: str, towers: Set[str]) -> None:

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+import psutil
 import torch
 from filelock import FileLock
 from torch import Tensor
@@ -191,7 +192,8 @@ def _compute_features(
 
 def _check_memory(images: int, image_bytes: int, device: torch.device) -> None:
     """Raise an error if the features of all images do not fit into the device's memory."""
-    needed, free = images * image_bytes, _free_bytes(device)
+    cuda, needed = device.type == "cuda", images * image_bytes
+    free = torch.cuda.mem_get_info(device)[0] if cuda else psutil.virtual_memory().available
     # Joining them needs the memory twice for a moment.
     if 2 * needed > free:
         raise SettingsError(
@@ -199,12 +201,3 @@ def _check_memory(images: int, image_bytes: int, device: torch.device) -> None:
             f"{needed / 2**30:.1f} GiB, and as much again to join them; {free / 2**30:.1f} GiB are "
             "free. Set it to false: images are then encoded at each step"
         )
-
-
-def _free_bytes(device: torch.device) -> int:
-    """Free memory of a GPU, or of the machine, in bytes."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    import psutil
-
-    return int(psutil.virtual_memory().available)

@@ -174,10 +174,9 @@ def train(
         adapters = settings.lora.rank, loaded.name, method.trains, inputs.seed
         lora.attach(loaded.model, *adapters, settings.lora.convolution)
     optimisation.speed_up(loaded.model, settings, compute.device)
-    if ranks.first:
-        rows = filter(None, [f"{len(inputs.captions):,} rows", inputs.rows])
-        size = f"batches of {batches.batch_size:,}, epochs: {settings.epochs}"
-        log.info("%s: %s; %s steps (%s)", job.name, ", ".join(rows), f"{len(batches):,}", size)
+    rows = filter(None, [f"{len(inputs.captions):,} rows", inputs.rows])
+    size = f"batches of {batches.batch_size:,}, epochs: {settings.epochs}"
+    log.info("%s: %s; %s steps (%s)", job.name, ", ".join(rows), f"{len(batches):,}", size)
     progress = fit(inputs, job, loaded, batches, features, fingerprint, report, on_save, ranks)
     if not ranks.first:
         return progress
