@@ -31,7 +31,7 @@ from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.core.seeding import rng
 from compo_pipeline.core.table_files import LOCAL, Parts, PrepareSettings, write_rows
 from compo_pipeline.core.tables import Table
-from compo_pipeline.data.quality.images import measure
+from compo_pipeline.data.quality.ingest import measure
 from compo_pipeline.data.quality.settings import IngestSettings
 from compo_pipeline.generation.counterfactuals.contract import Opening
 from compo_pipeline.generation.counterfactuals.editors.rules import RuleEditor
@@ -104,7 +104,7 @@ def processor_time(rows: Table[Caption], folder: Path) -> dict[str, float]:
         (folder / f"{number}.jpg").write_bytes((folder / "0.jpg").read_bytes() + b"%d" % number)
     names = [f"{number}.jpg" for number in range(IMAGES)]
     began = time.process_time()
-    measure(folder, names, IngestSettings(), PrepareSettings(workers=1))
+    list(measure(folder, names, IngestSettings(), PrepareSettings(workers=1)))
     measured = time.process_time() - began
     few = rows[: 2 * PART]
     hashes = pa.chunked_array([["0"] * len(few)])

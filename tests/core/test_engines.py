@@ -31,7 +31,7 @@ from compo_pipeline.core.table_files import (
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.images import decoding
 from compo_pipeline.data.images.decoding import ImageError, Limits
-from compo_pipeline.data.quality.images import measure
+from compo_pipeline.data.quality.ingest import measure
 from compo_pipeline.data.quality.settings import IngestSettings
 from compo_pipeline.generation.counterfactuals import generation
 from compo_pipeline.generation.counterfactuals.contract import Opening
@@ -144,12 +144,12 @@ def prepared(captions: Table[Caption], folder: Path, engine: PrepareSettings) ->
     method = Clic(ClicViews(partners="shared_noun"), ClicObjective())
     context = ViewContext.from_parses(parses, MODEL, 0, {})
     write(method, captions, context, 2, folder / "views", "f", engine)
-    images = [row.image for row in captions] * 5 + ["none.png"]
+    images = [*(row.image for row in captions), "none.png"]
     found: dict[str, Any] = {
         str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*.parquet")
     }
     assert sorted(found) == ["parses.parquet", "views/epoch=00.parquet", "views/epoch=01.parquet"]
-    found["images"] = measure(root, images, IngestSettings(), engine)
+    found["images"] = list(measure(root, images, IngestSettings(), engine))
     editor = RuleEditor(RulesSettings(), "counterfactuals.rules", Opening(0))
     parser = Parser("p", partial(parse_by, MODEL))
     jobs = Jobs(captions, pa.chunked_array([["0"] * len(captions)]), sentences=1)

@@ -1,6 +1,7 @@
 """Images are measured once each, in order, and measurements are stored."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -8,8 +9,7 @@ from PIL import Image
 from compo_pipeline.core.table_files import PrepareSettings
 from compo_pipeline.data.images import decoding
 from compo_pipeline.data.images.decoding import DecodedImage, Limits
-from compo_pipeline.data.quality import images
-from compo_pipeline.data.quality.images import measure
+from compo_pipeline.data.quality import ingest
 from compo_pipeline.data.quality.settings import IngestSettings
 
 
@@ -41,6 +41,10 @@ def inspected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 NAMES = [f"{number}.png" for number in range(300)]
 
 
+def measure(*given: Any) -> dict[str, DecodedImage]:
+    return {image.path: image for image in ingest.measure(*given)}
+
+
 @pytest.mark.parametrize("workers", [1, None])
 def test_every_worker_count_gives_the_same(root: Path, workers: int | None) -> None:
     found = measure(root, NAMES, IngestSettings(), PrepareSettings(workers=workers))
@@ -53,7 +57,7 @@ def test_an_interrupted_run_resumes(
 ) -> None:
     settings = IngestSettings(journal=tmp_path / "deep" / "measured.sqlite")
     one = PrepareSettings(workers=1)
-    monkeypatch.setattr(images, "_IMAGES_PER_TASK", 10)
+    monkeypatch.setattr(ingest, "_IMAGES_PER_TASK", 10)
     really = decoding.inspect
 
     def interrupted(root: Path, relative: str, limits: Limits) -> DecodedImage:

@@ -14,22 +14,26 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
 
 from compo_pipeline.core import sentences as language
-from compo_pipeline.core.hashing import file_hash
+from compo_pipeline.core.files import size_and_time
+from compo_pipeline.core.hashing import file_hash, hash_of
+from compo_pipeline.core.progress import Meter
 from compo_pipeline.core.records import Caption, Fact, Rejected, schema
 from compo_pipeline.core.seeding import digest
-from compo_pipeline.core.table_files import LOCAL, PART, PrepareSettings
-from compo_pipeline.core.tables import CARVED, HELD_OUT, Table, codes
-from compo_pipeline.data.images.decoding import DecodedImage
-from compo_pipeline.data.quality import images
+from compo_pipeline.core.stores import KeyValueStore
+from compo_pipeline.core.table_files import LOCAL, PART, PrepareSettings, map_partitions
+from compo_pipeline.core.tables import CARVED, HELD_OUT, Table, codes, grouped
+from compo_pipeline.data.images import decoding
+from compo_pipeline.data.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.data.quality.caption_form import (
     FORMS,
     count_forms,
@@ -42,6 +46,8 @@ from compo_pipeline.data.quality.settings import IngestSettings, SentenceSetting
 from compo_pipeline.data.readers.record import NOT_BAD, RawCaption, SourceError
 from compo_pipeline.data.settings import SampleSettings
 
+_AT_ONCE = 50_000  # images that are measured together; their measurements are in memory
+_IMAGES_PER_TASK = 64
 # Each caption of an image is read once per row, and those rows are close together.
 _CACHED_TEXTS = 50_000
 _USED, _SHORT, _LONG = "used", "too_few_words", "too_many_words"
@@ -116,7 +122,8 @@ def ingest(
     prepared = _caption_rows(used, source.get("format", ""), preparation, words, unparseable)
     rows = Table.spilled(prepared, Caption, folder)
     _require_rows(rows, splits, unparseable)
-    measured = Table.spilled(_measured_images(rows, root, settings, engine), DecodedImage, folder)
+    paths = (path.as_py() for path in rows.column("image").unique())
+    measured = Table.spilled(measure(root, paths, settings, engine), DecodedImage, folder)
     shown = measured.take(rows.codes("image"))
     rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
     if held_out:
@@ -254,14 +261,50 @@ def _caption_rows(
         )
 
 
-def _measured_images(
-    rows: Table[Caption], root: Path, settings: IngestSettings, engine: PrepareSettings
+def measure(
+    root: Path, paths: Iterable[str], settings: IngestSettings, engine: PrepareSettings = LOCAL
 ) -> Iterator[DecodedImage]:
-    """Yield the measurement of each distinct image, in the order of the rows."""
-    paths = rows.column("image").unique()
-    for start in range(0, len(paths), images.AT_ONCE):
-        some = paths.slice(start, images.AT_ONCE).to_pylist()
-        yield from images.measure(root, some, settings, engine).values()
+    """Hash and decode images, each distinct path once, or read stored measurements.
+
+    With `settings.journal`, files of unchanged size and time are not read again, unless the
+    decoder has changed. Yields the measurements in the order of the paths.
+    """
+    store = KeyValueStore(settings.journal, DecodedImage) if settings.journal else None
+    depends = (root.resolve(), settings.limits, f"{decoding.DECODING} Pillow {PIL.__version__}")
+    inspect_all = partial(_inspect_all, root, settings.limits)
+    for some in grouped(paths, _AT_ONCE):
+        versions = {path: _version(root, path, settings.limits) for path in some}
+        keys = {path: hash_of(path, version, *depends) for path, version in versions.items()}
+        stored = store.get(keys.values()) if store else {}
+        found = {image.path: image for image in stored.values()}
+        if found:
+            log.info("%d of %d images are known from %s", len(found), len(some), settings.journal)
+        missing = [path for path in some if path not in found]
+        with Meter(len(missing), "measuring images") as meter:
+            groups = grouped(missing, _IMAGES_PER_TASK)
+            for group in map_partitions(inspect_all, groups, engine, threads=True):
+                if store:
+                    store.put({keys[image.path]: image for image in group if image.sha256})
+                for image in group:
+                    found[image.path] = image
+                    meter.advance()
+        yield from (found[path] for path in some)
+
+
+def _version(root: Path, path: str, limits: Limits) -> tuple[int, int] | None:
+    """Size and time of an image's file or of its archive, or None if it is missing."""
+    try:
+        return size_and_time(decoding.locate(root, path, limits))
+    except (ImageError, OSError):
+        return None
+
+
+def _inspect_all(root: Path, limits: Limits, paths: list[str]) -> list[DecodedImage]:
+    """Hash and decode each image of a group.
+
+    An unreadable one has the error in its result.
+    """
+    return [decoding.inspect(root, path, limits) for path in paths]
 
 
 Counted = tuple[tuple[str, int], ...]

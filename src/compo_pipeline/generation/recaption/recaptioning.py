@@ -24,8 +24,8 @@ from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.table_files import LOCAL, PrepareSettings
 from compo_pipeline.core.tables import HELD_OUT, Table, grouped
 from compo_pipeline.data.images.decoding import DecodedImage, file_name
-from compo_pipeline.data.quality import images
 from compo_pipeline.data.quality.caption_language import Vocabulary
+from compo_pipeline.data.quality.ingest import measure
 from compo_pipeline.data.quality.settings import IngestSettings
 from compo_pipeline.data.readers.record import RawCaption, rejected
 from compo_pipeline.data.settings import SampleSettings
@@ -116,9 +116,7 @@ def recaption(
         engine: measures images.
     """
     folder = ingest.journal and ingest.journal.parent
-    groups = grouped(sources, images.AT_ONCE)
-    found = (one for some in groups for one in images.measure(root, some, ingest, engine).values())
-    measured = Table.spilled(found, DecodedImage, folder)
+    measured = Table.spilled(measure(root, sources, ingest, engine), DecodedImage, folder)
     unanswered = _ask(measured, root, captioner, settings, ingest)
     source = captioner.name, captioner.model, captioner.prompt
     rejected: list[Rejected] = []
