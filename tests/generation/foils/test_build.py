@@ -98,7 +98,7 @@ def test_what_a_run_without_usable_foils_advises_is_enough(photographs: Photogra
     assert {item.state for item in items} == {"few"}
     told = shortage(report, "test", strict)
     assert "about 2,000 photos in the split 'test'" in told
-    advised = {key: float(value) for key, value in re.findall(r"foils\.(\w+)=([\d.]+)", told)}
+    advised = {key: json.loads(value) for key, value in re.findall(r"foils\.(\w+)=([\d.]+)", told)}
     changed = parse(FoilSettings, plain(strict) | advised, "foils")
     items, _ = build_node(rows, facts, changed)
     assert "used" in {item.state for item in items if item.split == "test"}
