@@ -102,39 +102,15 @@ def test_a_second_run_asks_nothing(chat: Any, editor: Any, captions: list[EditRe
 
 
 @pytest.mark.parametrize(
-    ("lie", "reason"),
-    [
-        ("A dog on 0 mats.", "unchanged"),
-        (None, "empty"),
-    ],
-)
-def test_lies_are_asked_again_with_another_seed(
-    chat: Any, editor: Any, captions: list[EditRequest], lie: str | None, reason: str
-) -> None:
-    def once(turn: Any, number: int, body: dict[str, Any]) -> None:
-        good(turn, number, body) if number else turn.say(lie)
-
-    chat.script = once
-    (made,) = editor().edit(captions[:1])
-    assert made == EditedCaption("A cat on 0 mats.", "attempt 2")
-    assert chat.seen[0][2]["seed"] != chat.seen[1][2]["seed"]
-
-    chat.script = lambda turn, number, body: turn.say(lie)
-    (failed,) = editor(model="liar").edit(captions[:1])
-    assert isinstance(failed, str)
-    assert failed.startswith("asked 3 times; the last answer was refused: ")
-    assert reason in failed
-    assert len(chat.seen) == 5
-
-
-@pytest.mark.parametrize(
     ("message", "ending", "reason"),
     [
+        ({"content": "A dog on 0 mats."}, "stop", "unchanged"),
+        ({"content": None}, "stop", "empty"),
         ({"content": None, "refusal": "No cats."}, "stop", "the model refused: 'No cats.'"),
         ({"content": "A cat on 0 mats."}, "content_filter", "finish_reason content_filter"),
     ],
 )
-def test_an_answer_that_the_model_refuses(
+def test_what_is_no_answer_is_asked_again_with_another_seed(
     chat: Any,
     editor: Any,
     captions: list[EditRequest],
@@ -143,10 +119,21 @@ def test_an_answer_that_the_model_refuses(
     reason: str,
 ) -> None:
     reply = json.dumps({"choices": [{"message": message, "finish_reason": ending}]})
+
+    def once(turn: Any, number: int, body: dict[str, Any]) -> None:
+        good(turn, number, body) if number else turn.reply(200, reply)
+
+    chat.script = once
+    (made,) = editor().edit(captions[:1])
+    assert made == EditedCaption("A cat on 0 mats.", "attempt 2")
+    assert chat.seen[0][2]["seed"] != chat.seen[1][2]["seed"]
+
     chat.script = lambda turn, number, body: turn.reply(200, reply)
-    (failed,) = editor().edit(captions[:1])
-    assert isinstance(failed, str) and reason in failed
-    assert failed.startswith("asked 3 times; ")
+    (failed,) = editor(model="liar").edit(captions[:1])
+    assert isinstance(failed, str)
+    assert failed.startswith("asked 3 times; the last answer was refused: ")
+    assert reason in failed
+    assert len(chat.seen) == 5
 
 
 def test_the_key_is_written_nowhere(
