@@ -231,9 +231,9 @@ def build(pair: VersionPair, examples: Sequence[list[str]]) -> gr.Interface:
         except (ImageError, PlainError, NoPatches) as error:
             raise gr.Error(str(error), print_exception=False) from error
 
-    first = examples[0] if examples else [None, ""]
+    file, text = examples[0] if examples else (None, "")
     image: Any = gr.Image(
-        first[0],
+        file,
         label="image",
         type="filepath",
         height=320,
@@ -247,17 +247,15 @@ def build(pair: VersionPair, examples: Sequence[list[str]]) -> gr.Interface:
         compare,
         [
             image,
-            gr.Textbox(
-                first[1], label="captions, one a line", lines=4, elem_id="captions", **texts
-            ),
+            gr.Textbox(text, label="captions, one a line", lines=4, elem_id="captions", **texts),
             gr.Textbox(label="a phrase, for its attention", elem_id="phrase", **texts),
         ],
         [
-            gr.HTML(elem_id="scores"),
+            gr.HTML(compare(file, text, "")[0] if file else "", elem_id="scores"),
             gr.Plot(label="attention of the phrase, times uniform", elem_id="maps"),
         ],
         title=f"{pair.name}: {pair.origin}",
-        description=f"{pair.label} · {pair.origin}. The last caption of each example is wrong.",
+        description=f"{pair.label}. The last caption of each example is wrong.",
         examples=[[*one, ""] for one in examples] or None,
         cache_examples=False,
         deep_link=False,
