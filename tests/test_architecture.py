@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from compo_pipeline.benchmarks.loading import from_files
-from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.benchmarks.settings import BENCHMARKS, BenchmarksSettings
 from compo_pipeline.core.records import Caption
 from compo_pipeline.core.settings import parse
 from compo_pipeline.data import readers

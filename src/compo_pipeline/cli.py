@@ -244,7 +244,7 @@ def benchmarks(
     project: ProjectMetadata, env: str | None, params: dict[str, Any], missing: bool
 ) -> None:
     """List the benchmarks: what is there, what is missing, and where to get it."""
-    from compo_pipeline.evaluation.availability import benchmark_availability
+    from compo_pipeline.benchmarks.loading import benchmark_availability
     from compo_pipeline.pages.report import show_available
 
     found = benchmark_availability(_settings(project, env, params).benchmarks)

@@ -15,8 +15,7 @@ from PIL import Image
 
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.loading import from_files
-from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.benchmarks.settings import BENCHMARKS, BenchmarkSet, BenchmarksSettings
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.images.decoding import ImageError, load
 from compo_pipeline.evaluation import scoring

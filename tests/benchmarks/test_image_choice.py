@@ -8,7 +8,7 @@ import pytest
 from tests.benchmarks.conftest import load
 
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import metric_values, reported_metrics
 from compo_pipeline.evaluation.scoring import score_model

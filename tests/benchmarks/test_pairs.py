@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.embed import Embedded

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.scoring import score

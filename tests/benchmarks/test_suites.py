@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from compo_pipeline.benchmarks.loading import from_files, not_run_labels
-from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.benchmarks.settings import BENCHMARKS, BenchmarkSet, BenchmarksSettings
 from compo_pipeline.benchmarks.suites import (
     CLIC_DRAW,
     SUITES,

@@ -20,8 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compo_pipeline.benchmarks.loading import from_files
-from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
+from compo_pipeline.benchmarks.settings import (
+    BENCHMARKS,
+    BenchmarkSet,
+    BenchmarksSettings,
+    RetrievalSettings,
+)
 from compo_pipeline.core import untrusted
 from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.records import Rejected, to_table

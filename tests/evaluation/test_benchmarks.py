@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from compo_pipeline.benchmarks import loading, retrieval, sugar_crepe, zero_shot
-from compo_pipeline.benchmarks.averages import Mean
-from compo_pipeline.benchmarks.items import titles
+from compo_pipeline.benchmarks.items import Mean, titles
 from compo_pipeline.benchmarks.retrieval import clic_text
 from compo_pipeline.benchmarks.settings import (
     BenchmarkSet,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compo_pipeline.benchmarks.averages import Key
+from compo_pipeline.benchmarks.items import Key
 from compo_pipeline.core.records import GRADED, Score
 from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation import statistics

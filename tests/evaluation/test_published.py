@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.published import Paper, published_results, read_published
 

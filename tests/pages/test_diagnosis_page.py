@@ -8,9 +8,7 @@ import yaml
 
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.evaluation.comparison import Difference, Estimate
-from compo_pipeline.evaluation.diagnosis.advice import Step
-from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
-from compo_pipeline.evaluation.diagnosis.weaknesses import KindResult
+from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis, KindResult, Step
 from compo_pipeline.generation.foils.review import Noise
 from compo_pipeline.pages import report
 from compo_pipeline.pages.pages import Page

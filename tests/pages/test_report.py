@@ -16,10 +16,9 @@ from compo_pipeline.core.files import record_json
 from compo_pipeline.core.provenance import Site
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import parse
-from compo_pipeline.evaluation.comparison import compare, run_pairs
+from compo_pipeline.evaluation.comparison import compare, item_changes, run_pairs
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.pages import report
 from compo_pipeline.pages.pages import Card, Link

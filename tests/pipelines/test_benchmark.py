@@ -16,8 +16,8 @@ from kedro.runner import SequentialRunner
 from PIL import Image
 
 from compo_pipeline.benchmarks import zero_shot_sets
-from compo_pipeline.benchmarks.averages import Key
-from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.items import Key
+from compo_pipeline.benchmarks.loading import benchmark_availability, from_files
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.benchmarks.sugar_crepe import ADD, REPLACE, SWAP
 from compo_pipeline.benchmarks.suites import CLIC_DRAW, SUITES
@@ -26,9 +26,7 @@ from compo_pipeline.core.provenance import Site
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.data.settings import DataSettings
-from compo_pipeline.evaluation.availability import benchmark_availability
-from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
-from compo_pipeline.evaluation.differences import item_changes
+from compo_pipeline.evaluation.comparison import Difference, Estimate, Row, item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.evaluation.published import aggregate_rows, read_published
 from compo_pipeline.evaluation.settings import EvaluationSettings

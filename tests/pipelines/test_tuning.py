@@ -28,11 +28,10 @@ from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.tuning import cells
-from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.selection import study_items
 from compo_pipeline.tuning.settings import StudySettings, TuningSettings
 from compo_pipeline.tuning.study import StudyPlan, work
-from compo_pipeline.tuning.trial import TrialInputs
+from compo_pipeline.tuning.trial import TrialInputs, TunedRun
 
 VALUES = {"training.optimizer.lr": 0.001}
 

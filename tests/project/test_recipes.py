@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.benchmarks.suites import enabled_sets
 from compo_pipeline.core import settings as configuration
 from compo_pipeline.core import variants

@@ -17,8 +17,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.registry import model
 from compo_pipeline.registry.model import Vectors
 from compo_pipeline.serving import server as serving
-from compo_pipeline.serving.batching import Batcher
-from compo_pipeline.serving.deployment import Deployment
+from compo_pipeline.serving.deployment import Batcher, Deployment
 from compo_pipeline.serving.settings import ServingSettings
 
 

@@ -15,7 +15,7 @@ import yaml
 from scipy.stats import binomtest
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import parse
 from compo_pipeline.evaluation import roles

@@ -37,8 +37,8 @@ from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.exchange import Exchange
+from compo_pipeline.serving.server import write_answer
 from compo_pipeline.serving.settings import ServingLimits, ServingSettings
-from compo_pipeline.serving.table import write_answer
 
 TEXTS = ["a red square", "two cats", "a blue sphere"]
 COLOURS = ["red", "lime", "blue", "black"]

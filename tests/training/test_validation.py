@@ -12,8 +12,8 @@ import torch
 from tests.training.conftest import equal, steps_done, weights
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import (
+    BENCHMARKS,
     BenchmarkSet,
     BenchmarksSettings,
     RetrievalSettings,

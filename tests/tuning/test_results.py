@@ -21,7 +21,7 @@ from compo_pipeline.core.settings import leaves, with_values
 from compo_pipeline.core.settings import plain as plain_settings
 from compo_pipeline.methods.registry import build
 from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
-from compo_pipeline.tuning.results import TunedRun, best_trial, summary
+from compo_pipeline.tuning.trial import TunedRun, best_trial, summary
 
 LR, POSITIVES = "training.optimizer.lr", "clic.objective.positives"
 SPACE = {LR: FloatDistribution(1e-4, 1e-2, log=True), POSITIVES: IntDistribution(1, 5)}

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.benchmarks import hub
-from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import Record, files_of, read_files, subtasks_of
 from compo_pipeline.benchmarks.items import (
     Benchmark,
     Item,
+    Mean,
     Subtask,
 )
 from compo_pipeline.core.settings import SettingsError

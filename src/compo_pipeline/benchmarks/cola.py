@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from compo_pipeline.benchmarks.averages import ALL
 from compo_pipeline.benchmarks.files import Record, read_content, read_file, tail_of
-from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import ALL, Benchmark, Item, Subtask
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown
 

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from compo_pipeline.benchmarks.averages import Mean
-from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Item, Mean, Subtask
 from compo_pipeline.core.records import Foil
 from compo_pipeline.data.images.decoding import ACCEPTED, Limits
 

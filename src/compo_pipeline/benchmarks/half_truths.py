@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import Record, read_files, subtasks_of
-from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Item, Mean, Subtask
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown
 

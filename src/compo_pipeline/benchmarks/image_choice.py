@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import read_file, read_files, subtasks_of
-from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Item, Mean, Subtask
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import path_below, shown
 

@@ -13,9 +13,8 @@ from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
 
-from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import Record, read_files, subtasks_of, tail_of
-from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Item, Mean, Subtask
 
 NAME = "negbench"
 _CHOICES = tuple(f"{name}_mcq_llama3.1_rephrased" for name in ("COCO_val", "VOC2007", "synthetic"))

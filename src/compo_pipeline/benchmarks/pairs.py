@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compo_pipeline.benchmarks import hub
-from compo_pipeline.benchmarks.averages import ALL, Mean
 from compo_pipeline.benchmarks.files import Record, files_of, read_files, subtasks_of
-from compo_pipeline.benchmarks.items import FILES, Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import ALL, FILES, Benchmark, Item, Mean, Subtask
 from compo_pipeline.core.seeding import rng
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from compo_pipeline.benchmarks.averages import ALL
 from compo_pipeline.benchmarks.files import Record, files_of, read_file, read_files
 from compo_pipeline.benchmarks.items import (
+    ALL,
     COCO_PHOTOS,
     FILES,
     FLICKR_PHOTOS,

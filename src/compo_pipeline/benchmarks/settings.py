@@ -1,4 +1,4 @@
-"""Which benchmarks are scored, and where their files are."""
+"""The benchmarks by name, which of them are scored, and where their files are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
+from compo_pipeline.benchmarks.items import Benchmark
+from compo_pipeline.core.plugins import Registry
 from compo_pipeline.core.settings import settings
 
 TextProtocol = Literal["raw", "clic", "whole"]
@@ -79,3 +81,47 @@ class BenchmarksSettings:
     """Foils of the dataset's own captions."""
     follow_symlinks: bool = False
     """Whether benchmark files and images may be links to files outside `root` and `images`."""
+
+
+BENCHMARKS: Registry[Benchmark] = Registry(
+    "compo_pipeline.benchmarks",
+    {
+        name: f"{__package__}.{path}"
+        for name, path in {
+            "sugar_crepe": "sugar_crepe:SUGAR_CREPE",
+            "sugar_crepe_pp": "sugar_crepe:SUGAR_CREPE_PP",
+            "retrieval": "retrieval:RETRIEVAL",
+            "foils": "foils:BENCHMARK",
+            "zero_shot": "zero_shot:BENCHMARK",
+            "zero_shot_sets": "zero_shot_sets:BENCHMARK",
+            "winoground": "pairs:WINOGROUND",
+            "color_swap": "pairs:COLOR_SWAP",
+            "bivlc": "pairs:BIVLC",
+            "mmvp_vlm": "pairs:MMVP_VLM",
+            "eqben": "pairs:EQBEN",
+            "coco_counterfactuals": "pairs:COCO_COUNTERFACTUALS",
+            "coco": "retrieval:COCO",
+            "flickr30k": "retrieval:FLICKR30K",
+            "flickr8k": "retrieval:FLICKR8K",
+            "docci": "retrieval:DOCCI",
+            "iiw": "retrieval:IIW",
+            "urban1k": "retrieval:URBAN1K",
+            "aro": "aro:BENCHMARK",
+            "cola": "cola:BENCHMARK",
+            "crepe": "crepe:BENCHMARK",
+            "half_truths": "half_truths:BENCHMARK",
+            "valse": "valse:BENCHMARK",
+            "vl_checklist": "vl_checklist:BENCHMARK",
+            "whatsup": "whatsup:BENCHMARK",
+            "svo_probes": "image_choice:SVO_PROBES",
+            "imagecode": "image_choice:IMAGECODE",
+            "spec": "image_choice:SPEC",
+            "negbench": "negbench:BENCHMARK",
+        }.items()
+    },
+)
+"""The benchmarks by name, each imported where it is first looked up.
+
+A new benchmark is a module with a `Benchmark`, and a line here. An installed package adds its own
+by an entry point of the group `compo_pipeline.benchmarks`.
+"""

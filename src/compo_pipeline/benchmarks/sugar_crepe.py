@@ -11,9 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from compo_pipeline.benchmarks import hub
-from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import Record, files_of, read_files
-from compo_pipeline.benchmarks.items import COCO_PHOTOS, Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import COCO_PHOTOS, Benchmark, Item, Mean, Subtask
 
 REPLACE = ("replace_obj", "replace_att", "replace_rel")
 SWAP = ("swap_obj", "swap_att")

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from compo_pipeline.benchmarks.averages import Key
-from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.benchmarks.items import Key
+from compo_pipeline.benchmarks.settings import BENCHMARKS, BenchmarkSet, BenchmarksSettings
 from compo_pipeline.benchmarks.zero_shot_sets import NAME as ZERO_SHOT
 from compo_pipeline.benchmarks.zero_shot_sets import ZS10, ZS11, ZS21
 from compo_pipeline.core.settings import SettingsError, nearest

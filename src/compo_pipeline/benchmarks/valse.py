@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import read_files
-from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Item, Mean, Subtask
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown
 

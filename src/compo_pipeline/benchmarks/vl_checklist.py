@@ -14,9 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import Record, read_file
-from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Item, Mean, Subtask
 from compo_pipeline.core.remote import read_bytes
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import path_below, shown

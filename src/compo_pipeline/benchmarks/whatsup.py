@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import Record, read_files
-from compo_pipeline.benchmarks.items import COCO_PHOTOS, Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import COCO_PHOTOS, Benchmark, Item, Mean, Subtask
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown
 

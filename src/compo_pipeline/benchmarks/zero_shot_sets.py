@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import read_file
-from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Item, Mean, Subtask
 from compo_pipeline.benchmarks.zero_shot import distinct_classes
 from compo_pipeline.core import archives
 from compo_pipeline.core.remote import read_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compo_pipeline.benchmarks.items import Role
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.evaluation.comparison import CONTROL, Row, Significance
 from compo_pipeline.evaluation.roles import EXAMPLES, ROLE_LABELS, absent_roles
 

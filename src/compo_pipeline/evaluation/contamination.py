@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from compo_pipeline.benchmarks.averages import set_of
 from compo_pipeline.benchmarks.items import (
     ImagePlace,
     Item,
     Subtask,
     items_by_key,
+    set_of,
     sets_of,
 )
 from compo_pipeline.core.hashing import files_hash, hash_of

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from compo_pipeline.benchmarks.averages import Key
-from compo_pipeline.benchmarks.items import Subtask, sets_of, sources, titles
+from compo_pipeline.benchmarks.items import Key, Subtask, sets_of, sources, titles
 from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.core.compute import choose_device

@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from compo_pipeline.benchmarks.averages import ALL, Key, mean_of_set, set_of
-from compo_pipeline.benchmarks.items import Role
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.items import ALL, Key, Role, mean_of_set, set_of
+from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.core.records import GRADED, PER_CLASS, Score
 from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation import protocols

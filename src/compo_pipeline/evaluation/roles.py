@@ -16,9 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from compo_pipeline.benchmarks.averages import ALL
-from compo_pipeline.benchmarks.items import Role
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.items import ALL, Role
+from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.core.records import Score
 from compo_pipeline.evaluation.comparison import Pair, Row, compare_means, scored_parts
 from compo_pipeline.evaluation.metrics import (

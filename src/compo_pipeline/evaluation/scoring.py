@@ -31,8 +31,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from compo_pipeline.benchmarks.averages import Key
-from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.items import Item, Key, Subtask
 from compo_pipeline.core.records import PER_CLASS, Score, schema
 from compo_pipeline.core.tables import Table, grouped
 from compo_pipeline.evaluation import protocols

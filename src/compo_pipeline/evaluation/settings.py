@@ -1,4 +1,4 @@
-"""Settings of the YAML keys `evaluation` and `benchmarks`."""
+"""Settings of the YAML keys `evaluation`, `comparison_sets` and `attention`."""
 
 from __future__ import annotations
 
@@ -67,3 +67,28 @@ class ComparisonSet:
     """Cells by label."""
     seeds: PositiveInt = 5
     """Number of training seeds, from 0 on."""
+
+
+@settings
+class AttentionSettings:
+    """Settings of the attention analysis: images and phrases."""
+
+    images: str | None = None
+    """An image, or a folder of your own images. Null takes images of `split` with the phrases of
+    their captions."""
+    phrases: str | None = None
+    """Phrases for your own images, separated by ";". Every phrase is used with every image."""
+    split: str = "test"
+    """The dataset's split whose captions are used."""
+
+    def __post_init__(self) -> None:
+        """Check that there are images for the phrases and phrases for the images."""
+        if (self.images is None) != (self.phrases is None):
+            raise ValueError(
+                'images and phrases: for your own images set both ("a red shirt; a grey horse")'
+            )
+
+    @property
+    def topic(self) -> str:
+        """Name of the analysis: the split, or `own` for the user's own images."""
+        return self.split if self.images is None else "own"

@@ -15,7 +15,7 @@ from compo_pipeline.core.records import Caption, Counterfactual, Foil, View
 from compo_pipeline.core.seeding import drawn
 from compo_pipeline.data.images.composites import Axis, compose
 from compo_pipeline.data.images.decoding import ACCEPTED, load
-from compo_pipeline.generation.counterfactuals.tables import FAILED, failure_reasons, summary
+from compo_pipeline.generation.counterfactuals.generation import FAILED, failure_reasons, summary
 from compo_pipeline.generation.recaption.recaptioning import Recaptioning
 from compo_pipeline.pages import pages
 from compo_pipeline.pages.pages import (

@@ -13,15 +13,14 @@ import pandas as pd
 import yaml
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.loading import BenchmarkAvailability
+from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.core.provenance import CommandOptions, Site
 from compo_pipeline.core.records import ItemChange
 from compo_pipeline.core.seeding import drawn
-from compo_pipeline.evaluation.availability import BenchmarkAvailability
 from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED
 from compo_pipeline.evaluation.conclusions import summary_sentence
-from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
-from compo_pipeline.evaluation.diagnosis.weaknesses import RULE
+from compo_pipeline.evaluation.diagnosis.diagnose import RULE, Diagnosis
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.protocols import GROUP_CHANCES
 from compo_pipeline.evaluation.published import published_results

@@ -43,8 +43,7 @@ from compo_pipeline.core.variants import VariantName
 from compo_pipeline.data.generators import GENERATORS
 from compo_pipeline.data.quality.settings import DataValidationSettings, IngestSettings
 from compo_pipeline.data.settings import DataSettings
-from compo_pipeline.evaluation.analysis.settings import AttentionSettings
-from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
+from compo_pipeline.evaluation.settings import AttentionSettings, ComparisonSet, EvaluationSettings
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.generation.recaption.settings import RecaptionSettings

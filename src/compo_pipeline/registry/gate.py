@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from compo_pipeline.benchmarks.averages import set_of
-from compo_pipeline.benchmarks.items import Role
+from compo_pipeline.benchmarks.items import Role, set_of
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.comparison import LEVEL, Row, compare, compare_slices, renamed

@@ -1,32 +1,140 @@
-"""The model that a server answers with, and how it follows an alias of the registry."""
+"""The model that a server answers with, and how it follows an alias of the registry.
+
+Concurrent requests share its forward passes.
+"""
 
 from __future__ import annotations
 
 import logging
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context, copy_context
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import numpy as np
 import torch
 from cachetools import LRUCache
 from mlflow.entities.model_registry import ModelVersion
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+)
 
 from compo_pipeline.core.compute import use_one_core
 from compo_pipeline.core.settings import PlainError
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.registry import versions
-from compo_pipeline.registry.model import ImageTextModel, RequestLimits
+from compo_pipeline.registry.model import (
+    Encoder,
+    ImageTextModel,
+    RequestError,
+    RequestLimits,
+    Vectors,
+    check_time,
+)
 from compo_pipeline.registry.reference import read_words
 from compo_pipeline.registry.settings import CHAMPION, SigningSettings
 from compo_pipeline.registry.verification import verified
-from compo_pipeline.serving.batching import Batcher
 from compo_pipeline.serving.exchange import Deployed, Served
 from compo_pipeline.serving.settings import ServingSettings
-from compo_pipeline.serving.telemetry import Metrics
+
+if TYPE_CHECKING:
+    from compo_pipeline.serving.exchange import Exchange, Served
+
+
+Observe: TypeAlias = Callable[[int], None]
+
+
+@dataclass
+class _PendingInputs:
+    """Inputs [B, ...] of one request that wait for a forward pass, and the future of its result."""
+
+    inputs: torch.Tensor
+    context: Context = field(default_factory=copy_context)
+    vectors: Future[Vectors] = field(default_factory=Future)
+
+
+class Batcher:
+    """Encoder that computes inputs of concurrent requests in shared batches, in one thread.
+
+    Inputs that find the thread idle are computed at once. Those that arrive meanwhile are the next
+    batch, of at most `most` inputs; more than `most` at once are a batch alone.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        most: int,
+        observe: Observe,
+        thread: ThreadPoolExecutor | None = None,
+    ) -> None:
+        """Wrap an encoder.
+
+        Args:
+            encoder: computes a batch.
+            most: inputs of a batch.
+            observe: is called with the size of each batch.
+            thread: thread that computes. Encoders may share it. None starts one.
+        """
+        self._encoder, self._most, self._observe = encoder, most, observe
+        self._waiting: deque[_PendingInputs] = deque()
+        self._thread = thread or ThreadPoolExecutor(1, "batch")
+
+    def __call__(self, inputs: torch.Tensor) -> Vectors:
+        """Embeddings [B, D] of inputs [B, ...], once they are computed.
+
+        Raises:
+            RequestError: the request ended before.
+        """
+        own = _PendingInputs(inputs)
+        self._waiting.append(own)
+        # One pass for each arrival, of which the first that runs takes what the others came with.
+        self._thread.submit(self._encode_batch)
+        return own.vectors.result()
+
+    def _encode_batch(self) -> None:
+        """Encode a batch of waiting inputs, without those of requests that have ended."""
+        batch: list[_PendingInputs] = []
+        size = 0
+        while self._waiting and (not batch or size + len(self._waiting[0].inputs) <= self._most):
+            waiting = self._waiting.popleft()
+            try:
+                waiting.context.run(check_time)
+            except RequestError as error:
+                waiting.vectors.set_exception(error)
+                continue
+            batch.append(waiting)
+            size += len(waiting.inputs)
+        if batch:
+            self._compute(batch)
+
+    def _compute(self, batch: list[_PendingInputs]) -> None:
+        """Encode the inputs of several requests together, or each request's alone if that fails."""
+        inputs = [waiting.inputs for waiting in batch]
+        try:
+            vectors = self._encoder(torch.cat(inputs))
+            self._observe(len(vectors))
+            parts = np.split(vectors, np.cumsum([len(each) for each in inputs])[:-1])
+        except Exception as error:  # noqa: BLE001  raised where the result is waited for
+            if len(batch) == 1:
+                batch[0].vectors.set_exception(error)
+                return
+            for waiting in batch:
+                self._compute([waiting])
+            return
+        for waiting, part in zip(batch, parts, strict=True):
+            waiting.vectors.set_result(part)
+
 
 _RETRY = 600  # seconds after which a refused version is tried again
 
@@ -193,3 +301,68 @@ def load_version(
         files = verified(found, Path(folder), signing)
         loaded, words = files.load().to(device), read_words(files.export)
     return loaded, Served(found.name, int(found.version), loaded.fingerprint), words
+
+
+_SECONDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+_ITEMS = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Metrics:
+    """Prometheus metrics of one server, on a registry of its own.
+
+    Attributes:
+        running: requests without a response yet.
+        batches: images, or texts, of each forward pass, by `tower`.
+        reloads: versions that an alias was moved to, by its `role` (champion, challenger) and
+            `outcome`.
+        dropped: rows that the request log did not write, by `reason`.
+        shadow: requests for a challenger, by `outcome`.
+    """
+
+    def __init__(self) -> None:
+        """Create the registry."""
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._requests = self._create_metric(
+            Counter, "requests", "Requests to /invocations", "task", "status"
+        )
+        self._seconds = self._create_metric(
+            Histogram, "request_seconds", "Seconds until the response", "task", buckets=_SECONDS
+        )
+        self._rows = self._create_metric(Counter, "rows", "Rows answered", "task")
+        self._images = self._create_metric(
+            Counter, "images", "Rows answered that have an image", "task"
+        )
+        self._model = self._create_metric(Info, "model", "The model that answers")
+        self.running = self._create_metric(Gauge, "running_requests", "Requests in progress")
+        self.batches = self._create_metric(
+            Histogram, "batch_items", "Inputs of a forward pass", "tower", buckets=_ITEMS
+        )
+        self.reloads = self._create_metric(
+            Counter, "reloads", "Versions that an alias was moved to", "role", "outcome"
+        )
+        self.dropped = self._create_metric(
+            Counter, "log_rows_dropped", "Rows that the request log did not write", "reason"
+        )
+        self.shadow = self._create_metric(
+            Counter, "shadow_requests", "Requests for the challenger in shadow", "outcome"
+        )
+
+    def _create_metric(
+        self, kind: Any, name: str, meaning: str, *labels: str, **options: Any
+    ) -> Any:
+        """Create a metric with the prefix `compo_` on the registry."""
+        return kind(f"compo_{name}", meaning, labels, registry=self.registry, **options)
+
+    def serve(self, served: Served) -> None:
+        """Record a newly served model in the metric that names the model answering requests."""
+        self._model.info({name: str(value) for name, value in asdict(served).items()})
+
+    def observe(self, exchange: Exchange) -> None:
+        """Count a request and its answer: status, seconds, rows, images."""
+        answered, task = exchange.answered, exchange.task
+        self._requests.labels(task, exchange.status).inc()
+        self._seconds.labels(task).observe(exchange.seconds)
+        if answered is not None:
+            self._rows.labels(task).inc(len(answered.output))
+            self._images.labels(task).inc(0 if answered.images is None else len(answered.images))

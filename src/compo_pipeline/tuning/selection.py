@@ -10,8 +10,8 @@ from pathlib import Path
 from compo_pipeline.benchmarks import foils as foils_of_captions
 from compo_pipeline.benchmarks import loading, retrieval
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import (
+    BENCHMARKS,
     BenchmarkSet,
     BenchmarksSettings,
     FoilBenchmarkSettings,

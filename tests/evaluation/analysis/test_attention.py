@@ -11,7 +11,7 @@ import torch
 
 from compo_pipeline.core.records import Caption
 from compo_pipeline.evaluation.analysis.attention import Case, attend, find_cases
-from compo_pipeline.evaluation.analysis.settings import AttentionSettings
+from compo_pipeline.evaluation.settings import AttentionSettings
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.loading import LoadedModel, load
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 from functools import partial
 
 from compo_pipeline.evaluation.comparison import Estimate
-from compo_pipeline.evaluation.diagnosis.advice import TrainingRun, advise
+from compo_pipeline.evaluation.diagnosis.diagnose import KindResult, TrainingRun, advise
 from compo_pipeline.evaluation.diagnosis.negatives import AskedChanges, RuleSetting
-from compo_pipeline.evaluation.diagnosis.weaknesses import KindResult
 from compo_pipeline.language.changes import Change
 
 ASKED = AskedChanges(100, 80, {"swapped_attributes": 40}, {})

@@ -10,16 +10,17 @@ from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import parse
 from compo_pipeline.data.generators import Recipe
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
-from compo_pipeline.evaluation.diagnosis.advice import TrainingRun
-from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis, diagnose
-from compo_pipeline.evaluation.diagnosis.negatives import AskedChanges
-from compo_pipeline.evaluation.diagnosis.weaknesses import (
+from compo_pipeline.evaluation.diagnosis.diagnose import (
+    Diagnosis,
     KindResult,
+    TrainingRun,
+    diagnose,
     foil_rows,
     kind_result,
     weaknesses,
     worst,
 )
+from compo_pipeline.evaluation.diagnosis.negatives import AskedChanges
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.language.changes import Change
 

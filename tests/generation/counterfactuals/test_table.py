@@ -17,8 +17,8 @@ from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.core.table_files import LOCAL
 from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.generation.counterfactuals import table
+from compo_pipeline.generation.counterfactuals.generation import refuse_too_many
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.generation.counterfactuals.tables import refuse_too_many
 from compo_pipeline.methods.contract import Example, ViewContext
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import by_sample

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from compo_pipeline.core.records import Counterfactual
-from compo_pipeline.generation.counterfactuals.tables import (
+from compo_pipeline.generation.counterfactuals.generation import (
     TooManyFailures,
     refuse_too_many,
     summary,

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from compo_pipeline.generation.foils.texts import Preference, Trigrams, text_accuracy
+from compo_pipeline.generation.foils.balance import Preference, Trigrams, text_accuracy
 
 CAPTIONS = ("A dog sits.", "A dog runs.", "The cat sits on a dog.", "Dogs")
 

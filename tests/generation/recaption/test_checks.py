@@ -12,7 +12,7 @@ from spacy.language import Language
 from compo_pipeline.core import sentences
 from compo_pipeline.data.quality.caption_language import Vocabulary
 from compo_pipeline.generation.chat.answers import Answer
-from compo_pipeline.generation.recaption.checks import check, repeated_share
+from compo_pipeline.generation.recaption.recaptioning import check, repeated_share
 from compo_pipeline.generation.recaption.settings import RecaptionSettings
 
 LIMITS = RecaptionSettings()

@@ -20,7 +20,7 @@ from torch import Tensor
 from compo_pipeline.core.records import Caption
 from compo_pipeline.core.seeding import rng
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.evaluation.analysis.settings import AttentionSettings
+from compo_pipeline.evaluation.settings import AttentionSettings
 from compo_pipeline.language.concepts import concepts
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.dense import FIX, attention, encode_images_densely

@@ -14,10 +14,15 @@ from typing import Any
 from compo_pipeline.core.records import Caption, Fact, Foil, Parse
 from compo_pipeline.core.seeding import digest, rng
 from compo_pipeline.core.tables import CARVED, HELD_OUT, Splits, Table, split_rows, splits_of
-from compo_pipeline.generation.foils.balance import Candidate, balanced_couples
+from compo_pipeline.generation.foils.balance import (
+    Candidate,
+    Preference,
+    Trigrams,
+    balanced_couples,
+    text_accuracy,
+)
 from compo_pipeline.generation.foils.kinds import Draft, drafts
 from compo_pipeline.generation.foils.settings import FoilSettings, Kind
-from compo_pipeline.generation.foils.texts import Preference, Trigrams, text_accuracy
 
 VERSION = 2
 """Of the builder: equal captions give equal items under one version."""

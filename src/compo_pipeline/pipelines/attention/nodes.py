@@ -12,10 +12,9 @@ from compo_pipeline.core.provenance import Site
 from compo_pipeline.core.records import Caption
 from compo_pipeline.data.images.decoding import ACCEPTED
 from compo_pipeline.evaluation.analysis.attention import find_cases
-from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.evaluate import loaders, require_base
-from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.settings import AttentionSettings, EvaluationSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.pages import attention_plots

@@ -15,8 +15,7 @@ from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.generators import GENERATORS
 from compo_pipeline.data.settings import DataSettings
-from compo_pipeline.evaluation.comparison import by_model
-from compo_pipeline.evaluation.differences import item_changes
+from compo_pipeline.evaluation.comparison import by_model, item_changes
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite

@@ -24,6 +24,8 @@ from compo_pipeline.generation.counterfactuals.generation import (
     Parser,
     generate,
     publish,
+    refuse_too_many,
+    summary,
 )
 from compo_pipeline.generation.counterfactuals.settings import (
     CAPTION_EDITORS,
@@ -31,7 +33,6 @@ from compo_pipeline.generation.counterfactuals.settings import (
     open_editor,
     open_generator,
 )
-from compo_pipeline.generation.counterfactuals.tables import refuse_too_many, summary
 from compo_pipeline.language.parsing import load_once, name_and_version, parse_by
 from compo_pipeline.methods.registry import find
 from compo_pipeline.pages.previews import counterfactuals_page

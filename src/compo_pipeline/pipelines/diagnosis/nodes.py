@@ -12,8 +12,7 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.core.provenance import Site
 from compo_pipeline.core.records import Foil
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.evaluation.diagnosis.advice import TrainingRun
-from compo_pipeline.evaluation.diagnosis.diagnose import diagnose
+from compo_pipeline.evaluation.diagnosis.diagnose import TrainingRun, diagnose
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.generation.foils.build import shortage

@@ -23,12 +23,12 @@ from compo_pipeline.evaluation.comparison import (
     CONTROL,
     FINE_TUNED,
     headline_figures,
+    item_changes,
     run_metrics,
 )
 from compo_pipeline.evaluation.conclusions import coverage_lines
 from compo_pipeline.evaluation.contamination import training_captions
 from compo_pipeline.evaluation.diagnosis.diagnose import Diagnosis
-from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices, item_slices

@@ -6,8 +6,7 @@ from kedro.pipeline import Pipeline
 
 from compo_pipeline.benchmarks.loading import gather
 from compo_pipeline.evaluation.contamination import training_rows
-from compo_pipeline.evaluation.diagnosis.advice import describe_training
-from compo_pipeline.evaluation.diagnosis.diagnose import diagnose
+from compo_pipeline.evaluation.diagnosis.diagnose import describe_training, diagnose
 from compo_pipeline.evaluation.evaluate import compare_run, score_run
 from compo_pipeline.pipelines import step
 from compo_pipeline.pipelines.evaluation import nodes

@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.benchmarks.settings import BENCHMARKS, BenchmarksSettings
 from compo_pipeline.core.files import read_json_or_none, write_json
 from compo_pipeline.core.places import Paths
 from compo_pipeline.core.records import Caption, Foil

@@ -25,13 +25,21 @@ from compo_pipeline.pages.tables import show
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.runs import RunLog
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.tuning import results, selection
+from compo_pipeline.tuning import selection
 from compo_pipeline.tuning.cells import CellSet, load_runs, run_cells
-from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.settings import TuningSettings
 from compo_pipeline.tuning.space import Space, read, searchable
 from compo_pipeline.tuning.study import load_study, open_study
-from compo_pipeline.tuning.trial import SCORE, TrialInputs, TrialObjective, search
+from compo_pipeline.tuning.trial import (
+    BEST,
+    SCORE,
+    TrialInputs,
+    TrialObjective,
+    TunedRun,
+    best_trial,
+    search,
+    summary,
+)
 
 CONFIGURED, TUNED = "configured", "tuned"
 
@@ -91,11 +99,11 @@ def run_study(
     plan = objective.plan(tuning, folder)
     study = open_study(plan)
     search(objective, plan)
-    best, run = results.best_trial(study), name_tuned_run(command, inputs.method, variant)
-    (folder / results.BEST).unlink(missing_ok=True)
+    best, run = best_trial(study), name_tuned_run(command, inputs.method, variant)
+    (folder / BEST).unlink(missing_ok=True)
     found = None
     if best is not None:
-        run.write(study, best, folder / results.BEST)
+        run.write(study, best, folder / BEST)
         score = best.user_attrs[SCORE]
         log.info("Trial %d is the best: score %.4g with %s", best.number, score, best.params)
         found = {"trial": best.number, "score": score, "values": best.params}
@@ -104,7 +112,7 @@ def run_study(
         "name": study.study_name,
         "configured": dict(plan.configured),
         "best": found,
-        **results.summary(study),
+        **summary(study),
     }
 
 
