@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -22,7 +23,7 @@ class Turn(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         with self.server.lock:
             number = len(self.server.seen)
-            self.server.seen.append((self.path, dict(self.headers), json.loads(body)))
+            self.server.seen.append((self.path, self.headers, json.loads(body)))
         self.server.script(self, number, json.loads(body))
 
     def say(
@@ -67,7 +68,7 @@ class Chat(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Turn)
         self.lock, self.done = threading.Lock(), threading.Event()
-        self.seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.seen: list[tuple[str, Message, dict[str, Any]]] = []
         self.script: Script = lambda turn, number, body: turn.reply(500, "no script")
 
     @property

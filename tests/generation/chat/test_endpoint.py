@@ -23,12 +23,12 @@ Asked = list[Answer | NoAnswer]
 def ask(chat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Asked]:
     """Answers to questions, by default without a pause between retries."""
     monkeypatch.setenv("FAKE_KEY", SECRET)
-    monkeypatch.setattr(endpoint, "BACK_OFF", 0.0)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.0)
 
     def make(*questions: str, retries: int = 0, **given: Any) -> Asked:
         monkeypatch.setattr(endpoint, "RETRIES", retries)
         settings = EndpointSettings(**{"url": chat.url, "model": "m", "connections": 1, **given})
-        client = Endpoint(settings, key="k", seed=0, cache=tmp_path / "answers.sqlite")
+        client = Endpoint(settings, key="k", cache=tmp_path / "answers.sqlite")
         return list(client.each(lambda ask, one: ask(one, {"a": one}), questions or ["one"]))
 
     return make
@@ -56,6 +56,16 @@ def test_an_answer(chat: Any, ask: Any, end: str) -> None:
     assert (path, headers["Authorization"], body) == sent
 
 
+def test_nothing_that_the_environment_has_for_another_server_is_sent(
+    chat: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, SECRET)
+    chat.script = says("fine")
+    ask()
+    assert SECRET not in str(chat.seen[0][1])
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -79,6 +89,11 @@ def silent(turn: Any) -> None:
     turn.server.done.wait(60)
 
 
+def drops_of_a_header(turn: Any) -> None:
+    turn.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    turn.drip(lambda: b"X-More: 1\r\n")
+
+
 def drops_of_a_body(turn: Any) -> None:
     turn.send_response(200)
     turn.send_header("Content-Length", "1000")
@@ -94,7 +109,7 @@ def gzip_of_nothing(turn: Any) -> None:
     turn.drip(lambda: packer.flush(zlib.Z_FULL_FLUSH) or b"\0\0\0\xff\xff")
 
 
-@pytest.mark.parametrize("slowly", [silent, drops_of_a_body, gzip_of_nothing])
+@pytest.mark.parametrize("slowly", [silent, drops_of_a_header, drops_of_a_body, gzip_of_nothing])
 def test_a_deadline_for_all_of_a_request(
     chat: Any, ask: Any, slowly: Callable[[Any], None]
 ) -> None:
@@ -172,13 +187,14 @@ def test_troubles_that_pass(chat: Any, ask: Any) -> None:
 
 def test_troubles_that_do_not_pass(chat: Any, ask: Any) -> None:
     chat.script = lambda turn, number, body: turn.reply(503, "busy")
-    assert "503: busy (sent 3 times)" in reason(ask(retries=2))
+    assert "503: busy" in reason(ask(retries=2))
     assert len(chat.seen) == 3
 
 
 def test_a_server_that_asks_for_too_long_is_not_waited_for(chat: Any, ask: Any) -> None:
     chat.script = lambda turn, number, body: turn.reply(429, "busy", {"Retry-After": "3600"})
-    assert "429: busy (asks to wait 3600 s)" in reason(ask(retries=2))
+    assert "429: busy" in reason(ask(retries=2))
+    assert len(chat.seen) == 1
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_what_is_rejected_says_why(chat: Any, photos: Photos, run: Any, tmp_path
     assert {image: rule for image, (rule, _) in rejected.items()} == {
         "1.png": "refusal", "2.png": "empty", "3.png": "no_answer", "4.png": "unreadable",
     }  # fmt: skip
-    assert "refused: 400: too odd" in rejected["3.png"][1]
+    assert "400: too odd" in rejected["3.png"][1]
     assert rejected["4.png"][1].startswith("not_an_image: ")
     assert found.report["images"] == 5 and sum(found.report["rejected"].values()) == 4
 

@@ -97,7 +97,7 @@ class EndpointCaptioner:
         self._settings, self._own = settings, own
         self.model, self.prompt = own.model, settings.prompt
         cache, key = state / "endpoint.sqlite", f"{KEY}.endpoint"
-        self._endpoint = Endpoint(own, key=key, seed=0, cache=cache)
+        self._endpoint = Endpoint(own, key=key, cache=cache)
         self.answers = self._endpoint.answers
 
     @property

@@ -102,7 +102,7 @@ class EndpointEditor:
     def __init__(self, settings: EditorEndpointSettings, key: str, opening: Opening) -> None:
         self._settings, self._seed = settings, opening.seed
         cache = opening.state / "endpoint.sqlite"
-        self._endpoint = Endpoint(settings, key=key, seed=self._seed, cache=cache)
+        self._endpoint = Endpoint(settings, key=key, cache=cache)
         # Without server address and retries, which change no text.
         own = (settings.model, settings.temperature, settings.max_tokens)
         parameters = (*own, dict(settings.more))
