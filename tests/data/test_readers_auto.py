@@ -128,14 +128,8 @@ def test_karpathys_splits_of_coco_train(tmp_path: Path) -> None:
     names = [Path(name).name for name in images(tmp_path, "val2014/")]
     splits = ["train"] * 30 + ["restval"] * 10 + ["val"] * 10 + ["test"] * 10
     entries = [
-        {
-            "filepath": "val2014",
-            "filename": name,
-            "sentids": [0, 1],
-            "imgid": n,
-            "split": split,
-            "sentences": [{"tokens": [], "raw": text, "imgid": n} for text in TEXTS],
-        }
+        {"filepath": "val2014", "filename": name, "sentids": [0, 1], "imgid": n, "split": split}
+        | {"sentences": [{"tokens": [], "raw": text, "imgid": n} for text in TEXTS]}
         for n, (name, split) in enumerate(zip(names, splits, strict=True))
     ]
     (tmp_path / "dataset_coco.json").write_text(json.dumps({"images": entries, "dataset": "coco"}))

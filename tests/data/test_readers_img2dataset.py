@@ -60,14 +60,8 @@ def test_shards_in_order(tmp_path: Path) -> None:
     write(tmp_path, 1, [values(1, 0, "A cat.")])
     write(tmp_path, 0, [values(0, 0, "A dog.\nIt sleeps."), values(0, 1, "猫 🐈")])
     rows = read(settings(tmp_path))
-    assert rows[0] == RawCaption(
-        "train-000000000",
-        "train-00000/000000000.jpg",
-        "00000/000000000.jpg",
-        ("A dog.\nIt sleeps.",),
-        (),
-        "train",
-    )
+    names = "train-000000000", "train-00000/000000000.jpg", "00000/000000000.jpg"
+    assert rows[0] == RawCaption(*names, ("A dog.\nIt sleeps.",), (), "train")
     assert [row.image for row in rows[1:]] == ["00000/000000001.jpg", "00001/000010000.jpg"]
     assert all((tmp_path / row.image).is_file() for row in rows)
 
@@ -82,11 +76,8 @@ def test_what_was_never_downloaded_stands_apart(tmp_path: Path) -> None:
 
 
 def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        0,
-        [values(0, 0, None), values(0, 1, "A dog.") | {"key": None}, values(0, 2, "A cat.")],
-    )
+    without_key = values(0, 1, "A dog.") | {"key": None}
+    write(tmp_path, 0, [values(0, 0, None), without_key, values(0, 2, "A cat.")])
     silent, nameless, good = read(settings(tmp_path))
     assert "None is not a text" in silent.detail
     assert (nameless.sample_id, nameless.rule) == ("train-00000/1", "unparseable")
@@ -125,15 +116,8 @@ def test_unpacked_shards_are_a_folder_whose_files_of_values_have_the_captions(
 
 def test_captions_of_a_table_are_joined_by_address(tmp_path: Path) -> None:
     """DreamLIP's, in another order; a link is dead, and an address was never tried."""
-    write(
-        tmp_path,
-        0,
-        [
-            values(0, 0, None),
-            values(0, 1, None, status="failed_to_download", error_message=HTTP),
-            values(0, 2, None),
-        ],
-    )
+    dead = values(0, 1, None, status="failed_to_download", error_message=HTTP)
+    write(tmp_path, 0, [values(0, 0, None), dead, values(0, 2, None)])
     with (tmp_path / "cc3m.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["Image Path", "raw_caption", "shortLLA_captions"])

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.core.records import Caption, Counterfactual
-from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.core.tables import Table
 from compo_pipeline.data.catalog import FolderDataset
 from compo_pipeline.generation.counterfactuals.contract import Opening
@@ -36,9 +36,9 @@ class Run:
         self.state, self.images = folder / "state", folder / "images"
 
     def __call__(self, **diffusion: Any) -> list[Counterfactual]:
-        settings = CounterfactualSettings(
-            caption_editor="rules", image_generator="diffusion", diffusion={**SMALL, **diffusion}
-        )
+        given: dict[str, Any] = {"caption_editor": "rules", "image_generator": "diffusion"}
+        given["diffusion"] = {**SMALL, **diffusion}
+        settings = parse(CounterfactualSettings, given, "counterfactuals")
         opening = Opening(settings.seed, self.rows, self.root, self.state, {})
         opened = open_engines(settings, "compo_en", opening)
         hashes = pa.chunked_array([[row.image for row in self.rows]])

@@ -135,22 +135,14 @@ def node(
     return run
 
 
-def test_method_and_control_are_trained_and_recorded(
-    node: Node, tmp_path: Path, tiny_clip: Path
-) -> None:
+def test_method_and_control_are_trained_and_recorded(node: Node, tiny_clip: Path) -> None:
     checkpoint, control, run, curves = node()
-    assert checkpoint == tmp_path / "models" / "checkpoint"
-    assert control == tmp_path / "models" / "control_checkpoint"
     prints = {load(folder).fingerprint for folder in (checkpoint, control, tiny_clip)}
     assert len(prints) == 3
     assert {load(folder).image_fingerprint for folder in (checkpoint, control)} == {
         load(tiny_clip).image_fingerprint
     }
-    assert {key: run[key] for key in ("method", "variant", "seed")} == {
-        "method": "clic",
-        "variant": "default",
-        "seed": 0,
-    }
+    assert run.items() >= {"method": "clic", "variant": "default", "seed": 0}.items()
 
     of_clic, of_control = (curves[curves.model == name] for name in ("clic", "control"))
     assert list(of_clic.step) == list(of_control.step) == [1, 2, 3, 4]
