@@ -25,9 +25,9 @@ from compo_pipeline.evaluation.evaluate import (
     loaders,
     score_models,
 )
-from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.suite import published_results
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 

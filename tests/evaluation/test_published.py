@@ -6,7 +6,7 @@ import pytest
 
 from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
-from compo_pipeline.evaluation.published import Paper, published_results, read_published
+from compo_pipeline.evaluation.suite import Paper, published_results, read_published
 
 ESTIMATE = Estimate(50.0, 49.0, 51.0)
 ROW = Row(

@@ -28,9 +28,13 @@ from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row, item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
-from compo_pipeline.evaluation.published import aggregate_rows, read_published
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.suite import listed_models, reference_rows
+from compo_pipeline.evaluation.suite import (
+    aggregate_rows,
+    listed_models,
+    read_published,
+    reference_rows,
+)
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pages import report
 from compo_pipeline.pipeline_registry import register_pipelines

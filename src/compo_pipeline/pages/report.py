@@ -23,9 +23,8 @@ from compo_pipeline.evaluation.conclusions import summary_sentence
 from compo_pipeline.evaluation.diagnosis.diagnose import RULE, Diagnosis
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.protocols import GROUP_CHANCES
-from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.evaluation.roles import ROLE_LABELS
-from compo_pipeline.evaluation.suite import reference_rows
+from compo_pipeline.evaluation.suite import published_results, reference_rows
 from compo_pipeline.generation.foils.build import STATES, USED
 from compo_pipeline.generation.foils.review import Noise
 from compo_pipeline.pages import plots, tables

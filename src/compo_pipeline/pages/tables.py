@@ -13,7 +13,7 @@ from compo_pipeline.core.console import terminal
 from compo_pipeline.evaluation.comparison import FINE_TUNED, Difference, Estimate, Row
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.published import PublishedResults, aggregate_rows
+from compo_pipeline.evaluation.suite import PublishedResults, aggregate_rows
 from compo_pipeline.pages.pages import (
     Cell,
     CellLike,

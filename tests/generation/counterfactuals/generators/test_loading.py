@@ -11,8 +11,10 @@ import huggingface_hub
 import pytest
 
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.generation.counterfactuals.generators.diffusion import DiffusionGenerator
-from compo_pipeline.generation.counterfactuals.generators.loading import local_folder
+from compo_pipeline.generation.counterfactuals.generators.diffusion import (
+    DiffusionGenerator,
+    local_folder,
+)
 from compo_pipeline.generation.counterfactuals.settings import (
     DiffusionSettings,
 )
