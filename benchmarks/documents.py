@@ -25,6 +25,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENTS = (
     "README.md",
     *(f"docs/explanation/{name}.md" for name in ("findings", "departures", "architecture")),
+    "docs/reference/models.md",
 )
 _TABLE = re.compile(r"(<!-- results: (\w+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
 _FIGURE = re.compile(r"(<!-- figure: ([^\n]+?) -->)(.*?)(<!-- /figure -->)", re.DOTALL)
@@ -318,6 +319,22 @@ def photos() -> str:
     return table(["photos", "captions", "minutes"], lines)
 
 
+def bases() -> str:
+    """What people start from: size, cost, and what fits."""
+    heads = ["parameters", "GFLOPs of an image", "of a text", "tokens", "transformers", "not for"]
+    lines = []
+    for one in stored("bases"):
+        numbers = [f"{one['parameters'][1]:.0f} M", *(f"{each:.0f}" for each in one["gflops"])]
+        cells = [*numbers, str(one["tokens"]), one["transformers"] or "no"]
+        unfit = ", ".join(one["misfits"]) or "-"
+        lines.append(
+            [f"`{one['name']}`", *cells, unfit]
+            if not one["problem"]
+            else [f"`{one['name']}`", *["?"] * len(heads)]
+        )
+    return table(heads, lines)
+
+
 def house() -> str:
     """The packages by floor: each imports from floors below its own."""
     floors = structure.house(structure.arrows_between_rooms(structure.import_graph(ROOT)))
@@ -333,7 +350,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     for writer in (
         *(readme, clic, components, counterfactuals, methods, methods_wise_ft),
         *(hard_negatives, relation_search, relations, concepts),
-        *(departures, photos, house),
+        *(departures, photos, bases, house),
     )
 }
 

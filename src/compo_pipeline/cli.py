@@ -7,7 +7,9 @@ Telemetry is switched off and the log set up here for that reason.
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -252,6 +254,33 @@ def benchmarks(
         click.echo("".join(f"{path}\n" for one in found for path in one.absent), nl=False)
     else:
         show_available(found)
+
+
+@cli.command()
+@click.option("--list", "name", default="bases", show_default=True, help="A name of model_lists.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_project_options
+@click.pass_obj
+def bases(
+    project: ProjectMetadata, name: str, as_json: bool, env: str | None, params: dict[str, Any]
+) -> None:
+    """List base models: size, cost, and the methods and exports that fit them."""
+    from compo_pipeline.evaluation.suite import listed_models
+    from compo_pipeline.methods.registry import METHODS, build
+    from compo_pipeline.pages.report import show_bases
+    from compo_pipeline.training.bases import describe
+
+    settings = _settings(project, env, params)
+    methods = {}
+    for method, entry in METHODS.items():
+        own = getattr(settings, method)
+        methods[entry.label] = build(method, own.views, own.objective)
+    listed = listed_models(name, settings.model_lists)
+    found = [describe(*each, methods, settings.training) for each in listed.items()]
+    if as_json:
+        click.echo(json.dumps([asdict(base) for base in found], indent=1))
+    else:
+        show_bases(found)
 
 
 @cli.command(name="versions")

@@ -33,6 +33,9 @@ from compo_pipeline.models.weights import PROBES, RECORD_FILE, read_record
 
 log = logging.getLogger(__name__)
 
+UNSUPPORTED = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
+"""Errors of `convert`: what a tower has that transformers' models do not is a missing attribute or
+weight there."""
 # Of any number of a normalised embedding.
 TOLERANCE = 1e-4
 # transformers resizes in its own way, which rounds otherwise than Pillow's.
@@ -60,9 +63,8 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
 
     loaded = load(checkpoint)
     try:
-        model = convert(loaded)
-    # Whatever a tower has that transformers' models do not is a missing attribute or weight here.
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        model = convert(loaded.model, loaded.tokenize, loaded.config["model_cfg"]["embed_dim"])
+    except UNSUPPORTED as error:
         told = f"transformers has no such model ({reason(error)})"
         raise _unsupported("towers", told) from error
     kinds = {CLIPConfig: CLIPProcessor, SiglipConfig: SiglipProcessor}
@@ -79,19 +81,23 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
     return folder
 
 
-def convert(loaded: LoadedModel) -> Any:
+def convert(model: Any, tokenize: Any, width: int) -> Any:
     """Convert an open_clip model to a model of Hugging Face transformers with the same weights.
 
     An import renames, joins, splits and transposes the tensors of transformers; its transpose, a
     vector-Jacobian product, takes open_clip's weights back to where they came from. `check` finds
     out whether the two models compute the same.
+
+    Args:
+        model: open_clip's module. If it is on the meta device, so is the result.
+        tokenize: its tokenizer.
+        width: D of its joint space.
     """
     import transformers as hf
 
-    model: Any = loaded.model
-    visual, width = model.visual, loaded.config["model_cfg"]["embed_dim"]
+    visual: Any = model.visual
     tower: Any = text_tower(model)
-    image, text = _image_config(visual), _text_config(loaded, tower)
+    image, text = _image_config(visual), _text_config(tower, tokenize, width)
     pair = {"vision_config": image.to_dict(), "text_config": text.to_dict()}
     texts = tower.state_dict()
     state = {**texts, **{f"text.{key}": each for key, each in texts.items()}, **model.state_dict()}
@@ -101,6 +107,8 @@ def convert(loaded: LoadedModel) -> Any:
     with torch.random.fork_rng(devices=[]):
         if kinds == (hf.CLIPVisionConfig, hf.CLIPTextConfig):
             built: Any = hf.CLIPModel(hf.CLIPConfig(**pair, projection_dim=width))
+        elif kinds == (hf.CLIPVisionConfig, hf.MetaClip2TextConfig):
+            built = hf.MetaClip2Model(hf.MetaClip2Config(**pair, projection_dim=width))
         elif kinds == (hf.SiglipVisionConfig, hf.SiglipTextConfig) and "visual.proj" not in state:
             built = hf.SiglipModel(hf.SiglipConfig(**pair))
         elif kinds[1] is hf.SiglipTextConfig:
@@ -174,19 +182,17 @@ def _timm_config(trunk: Any) -> Any:
     raise ValueError(f"TimmWrapperModel builds no {name} with these weights")
 
 
-def _text_config(loaded: LoadedModel, tower: Any) -> Any:
+def _text_config(tower: Any, tokenize: Any, width: int) -> Any:
     """Configuration, by transformers, of one of open_clip's own text transformers."""
-    from transformers import CLIPTextConfig, SiglipTextConfig
+    from transformers import CLIPTextConfig, MetaClip2TextConfig, SiglipTextConfig
 
     values = {
         "max_position_embeddings": tower.positional_embedding.shape[0],
         "vocab_size": tower.token_embedding.num_embeddings,
         **_clip_values(tower.transformer, tower.ln_final),
     }
-    width = loaded.config["model_cfg"]["embed_dim"]
     if tower.attn_mask is None:
         return SiglipTextConfig(**values, projection_size=width)
-    tokenize: Any = loaded.tokenize
     inner = getattr(tokenize, "tokenizer", tokenize)
     if pool_type(tower) != "argmax":
         end = tower.eos_id if hasattr(tower, "eos_id") else tower.text_eos_id
@@ -194,7 +200,8 @@ def _text_config(loaded: LoadedModel, tower: Any) -> Any:
         # CLIP's own end is the largest id that its tokenizer writes: the same place. Any other
         # vocabulary may have larger ids in a text, and open_clip pools at those.
         end = tokenize.eot_token_id if isinstance(tokenize, SimpleTokenizer) else _ARGMAX
-    return CLIPTextConfig(
+    marked = pool_type(tower) != "argmax" and end == _ARGMAX
+    return (MetaClip2TextConfig if marked else CLIPTextConfig)(
         **values,
         projection_dim=width,
         eos_token_id=int(end),

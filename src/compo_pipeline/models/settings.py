@@ -5,10 +5,10 @@ Importing this module loads no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from compo_pipeline.core.plugins import Registry
 from compo_pipeline.core.settings import settings
@@ -40,13 +40,19 @@ class ModelSettings:
     """248 stretches the 77 positions of a text tower as Long-CLIP does, to read longer captions.
     Null leaves them as they are (docs/how-to/long-captions.md)."""
 
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Changes to open_clip's configuration of the model, nested as its `vision_cfg` and `text_cfg`,
+    for weights whose own configuration is incomplete (variant `clips_l14`)."""
+
     def __post_init__(self) -> None:
         """Check that a registered version has no settings of its own."""
-        if self.context_length is not None and self.name.startswith(REGISTRY_PREFIX):
-            raise ValueError(
-                f"context_length: '{self.name}' is a registered version, which is not stretched; "
-                "expected null"
-            )
+        if self.name.startswith(REGISTRY_PREFIX):
+            for key in ("context_length", "config"):
+                if getattr(self, key):
+                    raise ValueError(
+                        f"{key}: '{self.name}' is a registered version, which is used as it is; "
+                        "leave the key out"
+                    )
 
 
 def is_file(pretrained: str) -> bool:

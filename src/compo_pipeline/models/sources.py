@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import open_clip
 from open_clip import pretrained as pretrained_weights
 
-from compo_pipeline.core.settings import SettingsError, nearest
+from compo_pipeline.core.settings import SettingsError, leaves, nearest, with_values
 from compo_pipeline.models import foreign, hub, weights
 from compo_pipeline.models.settings import (
     BASES,
@@ -78,9 +78,32 @@ def find_source(settings: ModelSettings) -> ModelSource:
         plan = architecture_source(name, settings.pretrained)
     if plan.folder is not None and settings.pretrained is not None:
         _refuse_second_weights(name, settings.pretrained)
+    plan = _with_changes(plan, settings.config)
     if settings.context_length is not None:
         _refuse_unstretchable(plan)
     return plan
+
+
+def find_architecture(settings: ModelSettings) -> ModelSource:
+    """Find a model's configuration without weights, to inspect its architecture.
+
+    Raises:
+        SettingsError: unknown name or missing files.
+    """
+    if not settings.name.startswith(HUB_PREFIX):
+        return find_source(replace(settings, pretrained=None))
+    folder = download_repository(settings.name, [CONFIG_FILE])
+    model_cfg = foreign.read_config(folder / CONFIG_FILE)["model_cfg"]
+    plan = ModelSource(settings.name, folder, model_cfg, {}, None, {})
+    return _with_changes(plan, settings.config)
+
+
+def _with_changes(plan: ModelSource, changes: Mapping[str, Any]) -> ModelSource:
+    """The same model source with `model.config` in its configuration."""
+    if not changes:
+        return plan
+    # The fingerprints are of the model as it was.
+    return replace(plan, model_cfg=with_values(plan.model_cfg, dict(leaves(changes))), record={})
 
 
 def _folder_name(name: str, folder: Path, record: Mapping[str, Any]) -> str:

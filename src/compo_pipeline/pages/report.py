@@ -43,6 +43,7 @@ from compo_pipeline.pages.pages import (
     image_card,
     interval,
 )
+from compo_pipeline.training.bases import BaseModel
 
 PAGE, SUITE, MARKDOWN = "report.html", "benchmark.html", "benchmark.md"
 DIAGNOSIS = "diagnosis.html"
@@ -264,6 +265,26 @@ def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:
             place = f" in {one.folder}" if one.folder else ""
             lines += [f"{one.benchmark.name}{place}:", *(f"  {line}" for line in one.lines)]
     tables.show(Page("", "", [table, List(lines)]))
+
+
+def show_bases(bases: Sequence[BaseModel]) -> None:
+    """Print size and cost of base models, and which methods and exports fit them."""
+    columns = ("base", "parameters", "GFLOPs image", "text", "tokens", "transformers", "not for")
+    rows: list[list[CellLike]] = []
+    for base in bases:
+        cells: list[CellLike] = [""] * 5
+        if not base.problem:
+            operations = [f"{number:.0f}" for number in base.gflops]
+            size, formats = f"{base.parameters[1]:.0f} M", base.transformers or "no"
+            cells = [size, *operations, base.tokens, formats]
+        rows.append([base.name, *cells, "?" if base.problem else ", ".join(base.misfits) or "-"])
+    lines = [
+        f"{base.name}: {reason.partition(';')[0]}"
+        for base in bases
+        for reason in filter(None, [base.problem, *base.misfits.values()])
+    ]
+    table = Table(columns, rows, ["base", "transformers", "not for"])
+    tables.show(Page("", "", [table, List([*dict.fromkeys(lines)])]))
 
 
 def diagnosis_page(

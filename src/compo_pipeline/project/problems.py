@@ -358,11 +358,13 @@ def _models(run: Run) -> Iterator[str]:
         found = list(_model(settings.model, "model"))
         yield from found
         if run.reads(METHOD_SETTINGS, "training") and not found:
+            from compo_pipeline.models.loading import skeleton
             from compo_pipeline.models.sources import find_source
             from compo_pipeline.training.optimisation import misfits
 
+            plan = find_source(settings.model)
             method = build(settings.method, **settings.method_settings)
-            yield from misfits(find_source(settings.model), method, settings.training)
+            yield from misfits(skeleton(plan), plan.name, method, settings.training)
     if run.reads("model_lists"):
         from compo_pipeline.evaluation.suite import listed_models
         from compo_pipeline.registry.runs import configure

@@ -20,8 +20,6 @@ from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.methods.contract import Method, Need, Tower
 from compo_pipeline.models import dense
 from compo_pipeline.models.encoding import image_projection, text_tower, token_embedding_name
-from compo_pipeline.models.loading import skeleton
-from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.training.checkpoint import TrainingError, resume_hint
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import TRUNK, OptimizerSettings, TrainingSettings
@@ -160,24 +158,20 @@ def refuse_batch_norm(model: nn.Module) -> None:
             )
 
 
-def misfits(plan: ModelSource, method: Method, settings: TrainingSettings) -> Iterator[str]:
+def misfits(
+    model: nn.Module, name: str, method: Method, settings: TrainingSettings
+) -> Iterator[str]:
     """Yield a message for each reason why a base model cannot be trained with these settings.
 
-    The architecture decides: no weights are read.
-
     Args:
-        plan: the parts of the base.
+        model: the base. Its weights are not read, so it may be on the meta device.
+        name: name of the base, for the messages.
         method: method that trains it.
         settings: the recipe.
     """
-    try:
-        model = skeleton(plan)
-    except SettingsError as error:
-        yield error.message
-        return
     for need, otherwise in method.needs.items():
         try:
-            _REFUSE[need](model, plan.name, otherwise)
+            _REFUSE[need](model, name, otherwise)
         except SettingsError as error:
             yield f"{error.message} (method: {method.name})"
     processes = settings.distributed.nproc_per_node
@@ -186,7 +180,7 @@ def misfits(plan: ModelSource, method: Method, settings: TrainingSettings) -> It
         if settings.lora.rank is not None:
             from compo_pipeline.models import lora  # it imports transformers: seconds
 
-            lora.adapter_targets(model, plan.name, method.trains)
+            lora.adapter_targets(model, name, method.trains)
         elif settings.microbatch is not None or processes not in (1, "auto"):
             refuse_batch_norm(model)
     except SettingsError as error:
