@@ -52,17 +52,17 @@ def content_of(path: Path) -> dict[str, Any]:
     return OmegaConf.to_container(content)  # type: ignore[return-value]
 
 
-def check_environment(conf: Path, environment: str) -> None:
+def check_environment(conf: Path, environment: str, key: str = "--env") -> None:
     """Refuse an absent environment.
 
     Raises:
-        SettingsError: naming the nearest one.
+        SettingsError: naming the option or key that names it, and the nearest one.
     """
     folders = sorted(folder.name for folder in conf.iterdir() if folder.is_dir())
     if environment not in folders:
         hint = nearest(environment, folders)
         raise SettingsError(
-            f"--env: there is no folder conf/{environment}{hint} (known: {', '.join(folders)})"
+            f"{key}: there is no folder conf/{environment}{hint} (known: {', '.join(folders)})"
         )
 
 

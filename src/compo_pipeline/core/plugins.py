@@ -62,11 +62,6 @@ class Registry(UserDict[str, Part]):
         return part
 
 
-def plugin_names(group: str) -> tuple[str, ...]:
-    """Names of the entry points that installed packages add to a group, sorted."""
-    return tuple(sorted(points_of(group).names))
-
-
 def named_fields(kinds: Mapping[str, type]) -> Callable[[type[Class]], type[Class]]:
     """Decorator of a settings class: adds a field for each name, of the settings class beside it.
 

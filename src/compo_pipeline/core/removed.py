@@ -35,6 +35,7 @@ REMOVED = {
     "evaluation.image_precision": "evaluation.precision",
     "evaluation.text_precision": "evaluation.precision",
     "evaluation.attention": "kedro run --pipeline=attention",
+    "monitoring.window_hours": "monitoring.since",
     "monitoring.images": "the images of the request log (docs/how-to/monitoring.md)",
     "prepare.engine": "prepare.workers (processes) or prepare.address (Ray)",
     "promotion.copy": "kedro run --pipeline=registration --params tracking.uri=<registry>",

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from compo_pipeline.core.plugins import plugin_names
+from compo_pipeline.core.plugins import points_of
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.settings import NUMBERS_TOO, SettingsError, leaves, nearest, with_values
 
@@ -38,7 +38,7 @@ _NAMES = frozenset({"dataset", "method", "variant", "seed", "set"})
 _SHARED = _NAMES | {"data", "ingest", "validation", "tracking", KEY}
 # So is the division of their rows: a variant chooses by views.split which of them train.
 _SHARED_KEYS = frozenset({"foils.carve"})
-_SHARED |= {*plugin_names("compo_pipeline.data_generators")}
+_SHARED |= points_of("compo_pipeline.data_generators").names
 
 
 def applied(

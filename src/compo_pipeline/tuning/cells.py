@@ -16,7 +16,7 @@ from compo_pipeline.core.hashing import files_hash
 from compo_pipeline.core.next_steps import arguments, options
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.records import Score
-from compo_pipeline.core.settings import PlainError, SettingsError, leaves, nearest, parse
+from compo_pipeline.core.settings import PlainError, SettingsError, leaves, parse
 from compo_pipeline.core.tables import Table
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.scoring import SCORING
@@ -172,11 +172,7 @@ def find_cells(
 
 def _read_globals(env: str, key: str) -> dict[str, Any]:
     """Values of an environment's globals.yml, merged over those of conf/base."""
-    if not (CONF / env).is_dir():
-        known = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
-        raise SettingsError(
-            f"{key}: there is no folder conf/{env}{nearest(env, known)} (known: {', '.join(known)})"
-        )
+    keys.check_environment(CONF, env, key)
     return {
         key: value
         for folder in (CONF / "base", CONF / env)

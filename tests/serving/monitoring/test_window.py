@@ -89,7 +89,6 @@ def test_the_window_is_that_of_the_settings(draw: Draw, log: Log) -> None:
     for hours in (30, 20, 10, 1):
         folder = log(draw(hours, 0), time=NOW - timedelta(hours=hours))
     assert len(read(folder)) == 20 + 10 + 1
-    assert len(read(folder, window_hours=11)) == 10 + 1
     assert len(read(folder, since=NOW - timedelta(hours=40))) == 30 + 20 + 10 + 1
     ends = {"since": NOW - timedelta(hours=20), "until": NOW - timedelta(hours=10)}
     assert len(read(folder, **ends)) == 20
@@ -144,7 +143,7 @@ def test_a_missing_log_names_its_setting(folder: Path | None) -> None:
 
 def test_an_empty_window_says_what_there_is(draw: Draw, log: Log) -> None:
     folder = log(draw(3, 0), fingerprint=["other"] * 3)
-    with pytest.raises(SettingsError, match=r"(?s)monitoring\.window_hours.*another model: 3"):
+    with pytest.raises(SettingsError, match=r"(?s)monitoring\.since.*another model: 3"):
         read(folder)
     with pytest.raises(SettingsError, match="left out: none.*flush_seconds"):
         read(folder, until=NOW - timedelta(days=2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field, PositiveFloat, PositiveInt
+from pydantic import AwareDatetime, Field, PositiveInt
 
 from compo_pipeline.core.settings import settings
 from compo_pipeline.registry.settings import CHAMPION, Alias
@@ -24,12 +24,9 @@ class MonitoringSettings:
     version: PositiveInt | None = None
     """Number of the version. Null is the one with the alias."""
     since: AwareDatetime | None = None
-    """Beginning of the window, such as 2026-03-01T00:00:00Z. Null is `window_hours` before its
-    end."""
+    """Beginning of the window, such as 2026-03-01T00:00:00Z. Null is 24 hours before its end."""
     until: AwareDatetime | None = None
     """End of the window. Null is now."""
-    window_hours: PositiveFloat = 24
-    """Length of the window in hours, if `since` is null."""
     rows: Annotated[int, Field(ge=10_000)] = 100_000
     """Most requests that are read with their embeddings. If there are more, all requests of
     randomly drawn images are read."""
@@ -45,5 +42,5 @@ class MonitoringSettings:
         It ends at `now` at the latest.
         """
         until = min(self.until or now, now)
-        since = self.since or until - timedelta(hours=self.window_hours)
+        since = self.since or until - timedelta(hours=24)
         return since.astimezone(UTC), until.astimezone(UTC)

@@ -161,7 +161,7 @@ def read_window(
     if not read:
         others = ", ".join(f"{reason}: {count}" for reason, count in (+left_out).items()) or "none"
         raise SettingsError(
-            f"monitoring.window_hours: {folder} has no request that this version answered from "
+            f"monitoring.since: {folder} has no request that this version answered from "
             f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC (left out: {others}); the "
             "server writes rows every serving.log.flush_seconds (60) and when it ends. Set "
             "monitoring.since and monitoring.until, or monitoring.version to the one that is served"
