@@ -17,7 +17,7 @@ import click
 from kedro.framework.cli.project import run as kedro_run
 from kedro.framework.cli.utils import _split_params as kedro_split_params
 
-from compo_pipeline.core import console, next_steps, offline
+from compo_pipeline.core import console, offline, provenance
 from compo_pipeline.core.removed import replacement
 from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.models.settings import LAYOUTS, LOCAL_PREFIX
@@ -56,7 +56,7 @@ def _split_params(context: click.Context, option: click.Parameter, value: Any) -
     if isinstance(value, str):
         pairs = (item.partition("=") for item in value.split(","))
         value = ",".join(
-            f"{key}{equals}{next_steps.quote_unreadable(given)}" for key, equals, given in pairs
+            f"{key}{equals}{provenance.quote_unreadable(given)}" for key, equals, given in pairs
         )
     return kedro_split_params(context, option, value)
 

@@ -15,7 +15,7 @@ from kedro_datasets.json import JSONDataset
 from rich.console import Console
 
 from compo_pipeline import cli
-from compo_pipeline.core import next_steps
+from compo_pipeline.core import provenance
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.data.catalog import FolderDataset, PageDataset
 from compo_pipeline.project.hooks import show_results
@@ -86,7 +86,7 @@ def test_the_champion_is_served_without_what_promoted_it(catalog: DataCatalog) -
 def test_options_are_as_they_were_typed(
     env: str | None, params: dict[str, Any], shown: str
 ) -> None:
-    assert next_steps.options(env, params) == shown
+    assert provenance.options(env, params) == shown
     if params:
         assert _split_params(None, None, shlex.split(shown)[-1]) == params
 

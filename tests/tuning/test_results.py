@@ -15,10 +15,10 @@ from kedro.framework.cli.utils import _split_params
 from kedro.framework.session import KedroSession
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
+from pydantic_core import to_jsonable_python
 
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.settings import leaves, with_values
-from compo_pipeline.core.settings import plain as plain_settings
 from compo_pipeline.methods.registry import build
 from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
 from compo_pipeline.tuning.trial import TunedRun, best_trial, summary
@@ -98,7 +98,7 @@ def session(bootstrapped, tmp_path, monkeypatch):
         runtime = _split_params(None, None, words[words.index("--params") + 1])
         with KedroSession.create(folder, env=(envs or ["base"])[0], runtime_params=runtime) as run:
             made = run.load_context()
-            return plain_settings(made.settings), made.config_loader["catalog"]
+            return to_jsonable_python(made.params), made.config_loader["catalog"]
 
     return folder, load
 

@@ -288,3 +288,7 @@ class PageDataset(FolderDataset):
     def preview(self) -> HTMLPreview:
         """HTML of the page, for `kedro viz`."""
         return (self._filepath / self._page).read_text(encoding="utf-8")
+
+    def _describe(self) -> dict[str, Any]:
+        """Description of the dataset for Kedro: folder and file name of the page."""
+        return {**super()._describe(), "page": self._page}

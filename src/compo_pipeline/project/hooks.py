@@ -19,7 +19,7 @@ from rich.text import Text
 
 from compo_pipeline.core.console import terminal
 from compo_pipeline.core.files import DamagedFileError, DiskFullError, causes, is_full_disk
-from compo_pipeline.core.next_steps import kedro_run, options
+from compo_pipeline.core.provenance import kedro_run, options
 from compo_pipeline.core.remote import RemoteError, refresh_all
 from compo_pipeline.core.settings import PlainError, SettingsError, leaves, plain
 from compo_pipeline.project.settings import check_settings, place_of, read_parameters

@@ -13,8 +13,7 @@ from typing import Any
 from compo_pipeline.core import keys
 from compo_pipeline.core.files import read_json, read_json_or_none, write_json
 from compo_pipeline.core.hashing import files_hash
-from compo_pipeline.core.next_steps import arguments, options
-from compo_pipeline.core.provenance import CommandOptions
+from compo_pipeline.core.provenance import CommandOptions, arguments, options
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import PlainError, SettingsError, leaves, parse
 from compo_pipeline.core.tables import Table

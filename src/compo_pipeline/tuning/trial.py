@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.core import compute, variants
 from compo_pipeline.core.files import write_text
-from compo_pipeline.core.next_steps import kedro_run
+from compo_pipeline.core.provenance import kedro_run
 from compo_pipeline.core.settings import SettingsError, nearest, parse, with_values
 from compo_pipeline.evaluation.contamination import items_hash
 from compo_pipeline.evaluation.scoring import SCORING, figures_of

@@ -13,8 +13,7 @@ import yaml
 
 from compo_pipeline.benchmarks.foils import NAME as FOILS
 from compo_pipeline.core import variants
-from compo_pipeline.core.next_steps import kedro_run
-from compo_pipeline.core.provenance import CommandOptions
+from compo_pipeline.core.provenance import CommandOptions, kedro_run
 from compo_pipeline.core.records import Caption
 from compo_pipeline.core.seeding import drawn
 from compo_pipeline.core.settings import SettingsError, leaves

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.core.next_steps import kedro_run
-from compo_pipeline.core.provenance import CommandOptions, Site
+from compo_pipeline.core.provenance import CommandOptions, Site, kedro_run
 from compo_pipeline.core.records import Caption
 from compo_pipeline.evaluation.comparison import by_model, headline_figures
 from compo_pipeline.evaluation.evaluate import Comparison
