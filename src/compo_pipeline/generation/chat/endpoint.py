@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import anyio
 import httpx2
-import openai
 from anyio.from_thread import start_blocking_portal
 
 from compo_pipeline.core.compute import in_order
@@ -98,6 +97,8 @@ class Endpoint:
             SettingsError: no request can succeed: a wrong key, address or model, or `GIVE_UP`
                 items in a row without an answer; or as many requests were sent as may be.
         """
+        import openai  # half a second, which runs without an endpoint do not wait
+
         own, unanswered, self._stop = self.settings, 0, None
         secret = api_key(own, self.key)
         headers: dict[str, Any] = dict.fromkeys(_NOT_SENT, openai.Omit())
@@ -156,6 +157,8 @@ class Endpoint:
             NoAnswer: the last try failed, too, or a retry would not change the reply.
             SettingsError: no request can succeed, or there may be no further one.
         """
+        import openai
+
         if not (stored := self.answers.get([key])):
             try:
                 answer = dated(read_answer(post(body).content))
