@@ -147,10 +147,8 @@ def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
         if keys.keys().isdisjoint(folder.parents):
             try:
                 refresh(folder)
-            except RemoteError as error:
-                raise SettingsError(f"{key}: {error.message}") from None
-            except OSError as error:
-                raise SettingsError(f"{key}: {error.filename}: {error.strerror}") from None
+            except (RemoteError, OSError) as error:
+                raise SettingsError(f"{key}: {error}") from None
 
 
 def refresh(folder: Path) -> None:
