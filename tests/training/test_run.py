@@ -189,18 +189,20 @@ def test_overwrite_starts_afresh(plan: TrainingInputs, tmp_path: Path) -> None:
 def test_the_control_takes_the_same_steps_over_the_same_rows(
     plan: TrainingInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    learners: dict[str, Method] = {"clic": CLIC, "control": control_of(CLIC)}
     rows: dict[str, list[list[str]]] = {"clic": [], "clip": []}
     for method in (Clic, type(control_of(CLIC))):
 
         def collate(
             self: Any, examples: Any, step: int, reader: Any, old: Any = method.collate
         ) -> Any:
-            rows[self.name].append([row.caption.sample_id for row in examples])
+            if self in learners.values():  # CLIC's plain steps are collated by a CLIP of its own
+                rows[self.name].append([row.caption.sample_id for row in examples])
             return old(self, examples, step, reader)
 
         monkeypatch.setattr(method, "collate", collate)
     curves = {}
-    for name, learner in (("clic", CLIC), ("control", control_of(CLIC))):
+    for name, learner in learners.items():
         curves[name] = train(plan, Job(learner, name, tmp_path / name), lambda _: None).curve
     assert rows["clic"] == rows["clip"] and len(rows["clic"]) == 6
     assert [point["lr"] for point in curves["clic"]] == [point["lr"] for point in curves["control"]]
