@@ -198,10 +198,11 @@ def test_the_terminal_table(comparison: Comparison, material: dict[str, Any]) ->
     assert "1 degenerate items; 2 of 20 texts were truncated" in shown
     assert "Measured: composition." in shown
     narrow = _printed(given, 80)
-    assert max(map(len, narrow.partition("Detectable")[0].splitlines())) <= 80
-    # What does not fit goes below: nothing is cut.
-    assert f"{wide.difference.value:+.1f}" in narrow and f"{base.high:.1f}]" in narrow
-    assert "…" not in narrow
+    assert max(map(len, narrow.partition("Per cent")[0].splitlines())) <= 80
+    # What does not fit is left out whole: names and differences are never cut.
+    assert f"{base.value:.1f} [" not in narrow and "etectable" not in narrow
+    for difference in wide.differences:
+        assert f"{difference.value:+.1f} [{difference.low:+.1f}, " in narrow
 
 
 def test_benchmarks_that_are_not_the_official_ones_have_their_own_names(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
+import rich.table
 from rich.console import Console
 from rich.text import Text as Words
 
@@ -36,6 +37,7 @@ _DETECTABLE_NOTE = (
     " Detectable: the true difference from the first model that a test at 5% finds with a power of "
     "80%."
 )
+_ANY_WIDTH = 1000  # of a terminal, in columns
 # A cell for each metric.
 _COLUMNS: dict[str, Callable[[Row], CellLike]] = {
     "skipped": lambda row: row.skipped,
@@ -138,16 +140,32 @@ def overlaps_table(overlaps: Sequence[Overlap], benchmarks: Mapping[str, str]) -
 
 
 def print_table(section: Table, console: Console) -> None:
-    """Print the table of a page; where it is too wide, intervals go below their values."""
-    table = plain_table(section.note.replace("`", "") or None, collapse_padding=True)
-    for place, name in enumerate(section.columns):
-        words = not place or name in section.words
-        justify: Literal["left", "right"] = "left" if words else "right"
-        table.add_column(name, justify=justify, overflow="fold", min_width=12 if words else None)
-    for line in section.lines:
-        cells = ((f"{cell.text} {cell.small}".strip(), cell.kind) for cell in line)
-        table.add_row(*(Words(text, _STYLES.get(kind, "")) for text, kind in cells))
+    """Print the table of a page; where it is too wide, differences alone keep their intervals."""
+    table = _rich_table(section, narrow=False)
+    options = console.options.update(width=_ANY_WIDTH)
+    if console.measure(table, options=options).maximum > console.width:
+        table = _rich_table(section, narrow=True)
     console.print(table)
+
+
+def _rich_table(section: Table, *, narrow: bool) -> rich.table.Table:
+    note = section.note.removesuffix(_DETECTABLE_NOTE) if narrow else section.note
+    table = plain_table(note.replace("`", "") or None, collapse_padding=True)
+    shown = [
+        place for place, name in enumerate(section.columns) if not (narrow and name == DETECTABLE)
+    ]
+    for place in shown:
+        words = not place or section.columns[place] in section.words
+        table.add_column(
+            section.columns[place], justify="left" if words else "right", no_wrap=not words
+        )
+    for line in section.lines:
+        texts = []
+        for cell in (line[place] for place in shown):
+            small = "" if narrow and cell.text[:1] not in "+-" else cell.small
+            texts.append(Words(f"{cell.text} {small}".strip(), _STYLES.get(cell.kind, "")))
+        table.add_row(*texts)
+    return table
 
 
 def show(page: Page, *titles: str, console: Console | None = None) -> None:
