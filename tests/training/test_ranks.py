@@ -1,5 +1,6 @@
 """Parts of a batch, in microbatches or over processes: the loss and gradient of the whole."""
 
+from contextlib import nullcontext
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from compo_pipeline.core.compute import Compute
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings, ViewContext
 from compo_pipeline.methods.registry import METHODS, method_type
@@ -172,3 +174,15 @@ def test_shares_cover_all_rows_in_order() -> None:
     for count, parts in ((12, 4), (7, 3), (1, 2), (0, 2)):
         rows = [row for part in range(parts) for row in range(count)[share(count, part, parts)]]
         assert rows == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("rows", "group", "world", "fits"),
+    [(8, None, 3, False), (8, 4, 4, False), (8, 2, 4, True), (8, None, 8, True)],
+)
+def test_processes_share_a_batch_evenly_and_split_no_group(
+    rows: int, group: int | None, world: int, fits: bool
+) -> None:
+    refused = pytest.raises(SettingsError, match=r"^training.distributed: [^\n]*$")
+    with nullcontext() if fits else refused:
+        Ranks(0, world).refuse_uneven(rows, group)
