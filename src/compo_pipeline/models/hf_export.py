@@ -65,8 +65,8 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
     try:
         model = convert(loaded.model, loaded.tokenize, loaded.config["model_cfg"]["embed_dim"])
     except UNSUPPORTED as error:
-        told = f"transformers has no such model ({reason(error)})"
-        raise _unsupported("towers", told) from error
+        message = f"transformers has no such model ({reason(error)})"
+        raise _unsupported("towers", message) from error
     kinds = {CLIPConfig: CLIPProcessor, SiglipConfig: SiglipProcessor}
     processor: Any = kinds.get(type(model.config), DualProcessor)(
         image_processor=image_processor(dict(loaded.config["preprocess_cfg"])),

@@ -148,8 +148,8 @@ def _architecture_parts(
             f"--layout: '{request.layout}' is of a weights file, expected its path at --weights, "
             f"got {given}"
         )
-    told = layout.quick_gelu if request.quick_gelu is None else request.quick_gelu
-    parts = replace(sources.architecture_source(request.source, given, told), name=name)
+    quick_gelu = layout.quick_gelu if request.quick_gelu is None else request.quick_gelu
+    parts = replace(sources.architecture_source(request.source, given, quick_gelu), name=name)
     if (given is None) == (request.seed is None):
         raise SettingsError(
             f"--weights: expected a file or a tag of {request.source}, or --seed=<number> for "

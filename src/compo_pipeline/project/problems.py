@@ -63,11 +63,11 @@ def check_resources(parameters: Parameters, command: CommandOptions, pipeline: P
     """
     run = Run(parameters, command, pipeline)
     checks = (_registration, _data, _foils, _all_items, _validation, _texts, _models, _cells)
-    if found := dict.fromkeys(chain.from_iterable(_told(check, run) for check in checks)):
+    if found := dict.fromkeys(chain.from_iterable(_errors_of(check, run) for check in checks)):
         raise SettingsError("\n".join(found))
 
 
-def _told(check: Callable[..., Any], *given: Any, **named: Any) -> Iterator[str]:
+def _errors_of(check: Callable[..., Any], *given: Any, **named: Any) -> Iterator[str]:
     """Yield the lines that a check yields or raises as an error."""
     try:
         if isinstance(found := check(*given, **named), Iterator):
@@ -128,7 +128,7 @@ def _registration(run: Run) -> Iterator[str]:
         from compo_pipeline.registry.lineage import check_keys
 
         signs = run.writes("registered", "rescored")
-        yield from _told(check_keys, settings.registration.signing, signs=signs)
+        yield from _errors_of(check_keys, settings.registration.signing, signs=signs)
     # Without an evaluation the stored one says what was scored: `export_checkpoint` reads it.
     judged = settings.registration.alias is not None and run.writes("registered")
     if run.writes("rescored") or (judged and run.writes("comparison")):
@@ -155,7 +155,7 @@ def _data(run: Run) -> Iterator[str]:
     if data.generated is None:
         from compo_pipeline.data.readers import locate
 
-        yield from _told(locate, data)
+        yield from _errors_of(locate, data)
     for name, part in data.parts.items():
         if data.sources and part.splits.keys().isdisjoint({*trains, CARVED}):
             splits = ", ".join(part.splits) or "no split"
@@ -224,7 +224,7 @@ def _all_items(run: Run) -> Iterator[str]:
         yield from _items(run, tuned, TUNED)
     chooses = settings.training.wise_ft.ratio == "auto"
     if run.reads("tuning") or (chooses and run.reads("tuning.benchmarks")):
-        yield from _told(refuse_official, tuned)
+        yield from _errors_of(refuse_official, tuned)
     # Training reads `benchmarks` only to exclude their items from validation.
     if run.reads("benchmarks", "evaluation"):
         yield from _items(run, settings.benchmarks, "benchmarks")
@@ -283,10 +283,10 @@ def _validation(run: Run) -> Iterator[str]:
         yield from _no_foils(run, settings.split, f"{KEY}.figure")
     selecting = run.settings.tuning.benchmarks
     trains, reported = run.settings.views.split, run.settings.benchmarks
-    yield from _told(check_split, settings, trains, reported)
+    yield from _errors_of(check_split, settings, trains, reported)
     if files := benchmark_files(settings, selecting):
         yield from _items(run, files, TUNED)
-    yield from _told(check_validation_metric, settings, selecting)
+    yield from _errors_of(check_validation_metric, settings, selecting)
 
 
 def _texts(run: Run) -> Iterator[str]:
@@ -305,15 +305,15 @@ def _texts(run: Run) -> Iterator[str]:
         from compo_pipeline.language.parsing import SHIPPED, load_once
 
         if settings.language.model != SHIPPED:
-            yield from _told(load_once, settings.language.model)
+            yield from _errors_of(load_once, settings.language.model)
     if run.reads("method", "counterfactuals") and find(settings.method).counterfactuals:
-        yield from _told(_open_counterfactuals, run)
+        yield from _errors_of(_open_counterfactuals, run)
     if run.reads(f"{METHOD_SETTINGS}.views") or run.writes("annotations"):
         method = build(settings.method, **settings.method_settings)
-        yield from _told(_check_words, method.view_settings, f"{settings.method}.views")
+        yield from _errors_of(_check_words, method.view_settings, f"{settings.method}.views")
         used = settings.views.from_table
         if run.writes("annotations") and (contents := annotated_contents(method, used)):
-            yield from _told(check_table, used, contents, FROM_TABLE)
+            yield from _errors_of(check_table, used, contents, FROM_TABLE)
 
 
 def _open_counterfactuals(run: Run) -> None:
@@ -353,7 +353,7 @@ def _models(run: Run) -> Iterator[str]:
         from compo_pipeline.training.ranks import Ranks
 
         ranks, training = Ranks(0, settings.training.distributed.nproc_per_node), settings.training
-        yield from _told(ranks.refuse_uneven, training.batch_size, training.contrast_group)
+        yield from _errors_of(ranks.refuse_uneven, training.batch_size, training.contrast_group)
     if run.reads("model"):
         found = list(_model(settings.model, "model"))
         yield from found
