@@ -370,3 +370,18 @@ def test_the_bias_survives_an_export_and_open_clip_reads_it(
     assert give_bias(again, -10.0).model.logit_bias.item() == pytest.approx(-28.5)
     theirs = open_clip.create_model(f"local-dir:{folder}")
     assert theirs.logit_bias.item() == pytest.approx(-28.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"vision_cfg": {"act_kwarg": 1}}, r"model\.config: .*act_kwarg .*mean 'act_kwargs'"),
+        ({"vision_cfg": 5}, r"model\.config: model_cfg\.vision_cfg: expected a mapping"),
+        ({"quick_gelu": True}, "quick_gelu=True, but the weights"),
+    ],
+)
+def test_changes_of_a_configuration_are_checked(
+    tiny_clip: Path, changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(SettingsError, match=named):
+        load(ModelSettings(f"local-dir:{tiny_clip}", config=changes))

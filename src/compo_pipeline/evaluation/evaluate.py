@@ -382,7 +382,7 @@ def require_base(
     if not same or start not in (None, base.fingerprint):
         raise SettingsError(
             f"model: the checkpoint was fine-tuned from another model than '{base.name}'; set "
-            "model.name, model.pretrained and model.context_length as in its training"
+            "model.name, model.pretrained, model.context_length and model.config as in its training"
         )
 
 

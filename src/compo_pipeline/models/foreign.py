@@ -50,20 +50,33 @@ def read_config(path: Path) -> dict[str, Any]:
         SettingsError: it cannot be read, or holds such a key; names the file and the key.
     """
     config = read_object(path)
+    check_config(config, path)
+    return config
+
+
+def check_config(config: Mapping[str, Any], place: object) -> None:
+    """Raise an error for keys or towers of open_clip's configuration that are not known to be safe.
+
+    Args:
+        config: `model_cfg`, `preprocess_cfg` or both, or parts of them.
+        place: file or YAML key of the configuration, for the error.
+
+    Raises:
+        SettingsError: names the place and the key.
+    """
     for part, known in _known_keys().items():
         values: Any = config
         for name in part.split("."):
             values = values.get(name) or {}
             if not isinstance(values, Mapping):
-                raise SettingsError(f"{path}: {part}: expected a mapping, got {values!r}")
+                raise SettingsError(f"{place}: {part}: expected a mapping, got {values!r}")
         for key in values:
             if key not in known:
                 raise SettingsError(
-                    f"{path}: {part}.{key} is not known to be safe{nearest(key, known)} "
+                    f"{place}: {part}.{key} is not known to be safe{nearest(key, known)} "
                     f"(known: {', '.join(sorted(known))})"
                 )
-    _check_names(config.get("model_cfg", {}), path)
-    return config
+    _check_names(config.get("model_cfg", {}), place)
 
 
 def _known_keys() -> dict[str, Set[str]]:
@@ -102,18 +115,18 @@ def refuse_code(folder: Path, what: str) -> None:
                 )
 
 
-def _check_names(model_cfg: Mapping[str, Any], path: Path) -> None:
+def _check_names(model_cfg: Mapping[str, Any], place: object) -> None:
     """Raise an error for towers that are not known models of timm and transformers."""
     name = (model_cfg.get("vision_cfg") or {}).get("timm_model_name")
     if name is not None and not _TIMM_NAME.fullmatch(str(name)):
         raise SettingsError(
-            f"{path}: model_cfg.vision_cfg.timm_model_name: expected the plain name of a model of "
+            f"{place}: model_cfg.vision_cfg.timm_model_name: expected the plain name of a model of "
             f"timm, got {name!r}"
         )
     name = (model_cfg.get("text_cfg") or {}).get("hf_model_name")
     if name is not None and name not in (known := _text_towers()):
         raise SettingsError(
-            f"{path}: model_cfg.text_cfg.hf_model_name: expected one of {', '.join(known)} (those "
+            f"{place}: model_cfg.text_cfg.hf_model_name: expected one of {', '.join(known)} (those "
             f"of open_clip's architectures), got {name!r}"
         )
 

@@ -1,7 +1,8 @@
 """Writing a checkpoint as a folder of Hugging Face transformers.
 
-CLIPModel and SiglipModel where both towers are of that kind, VisionTextDualEncoderModel where they
-are not. What is written has been compared with open_clip before: towers, tokenizer, preprocessing.
+CLIPModel, MetaClip2Model and SiglipModel where both towers are of that kind,
+VisionTextDualEncoderModel where they are not. What is written has been compared with open_clip
+before: towers, tokenizer, preprocessing.
 
 Shapes: W width of a tower, D width of the joint space.
 """
@@ -125,8 +126,9 @@ def convert(model: Any, tokenize: Any, width: int) -> Any:
     built.load_state_dict(dict(zip(own, found, strict=True)), strict=False)
     if hasattr(built.vision_model, "timm_model"):
         built.vision_model.timm_model.load_state_dict(visual.trunk.state_dict())
-    if model.logit_bias is not None and "logit_bias" not in own:
-        built.config.logit_bias = model.logit_bias.item()
+    bias = model.logit_bias
+    if bias is not None and "logit_bias" not in own and not bias.is_meta:
+        built.config.logit_bias = bias.item()
         name, shown = type(built).__name__, built.config.logit_bias
         log.warning(
             "%s adds no logit_bias: add the %.4f in its config.json to its logits.", name, shown

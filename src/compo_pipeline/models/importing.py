@@ -16,7 +16,7 @@ from torch import Tensor
 
 from compo_pipeline.core.files import atomic_folder
 from compo_pipeline.core.hashing import file_hash
-from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.settings import SettingsError, nearest
 from compo_pipeline.models import hf_import, sources, weights
 from compo_pipeline.models.loading import LoadedModel, build, load, write
 from compo_pipeline.models.settings import (
@@ -148,13 +148,18 @@ def _architecture_parts(
             f"--layout: '{request.layout}' is of a weights file, expected its path at --weights, "
             f"got {given}"
         )
-    quick_gelu = layout.quick_gelu if request.quick_gelu is None else request.quick_gelu
-    parts = replace(sources.architecture_source(request.source, given, quick_gelu), name=name)
+    if request.source not in (known := open_clip.list_models()):
+        raise SettingsError(
+            f"SOURCE: '{request.source}' is no folder and no architecture of open_clip"
+            f"{nearest(request.source, known)}"
+        )
     if (given is None) == (request.seed is None):
         raise SettingsError(
             f"--weights: expected a file or a tag of {request.source}, or --seed=<number> for "
             f"random weights, got {'none' if given is None else 'both'}"
         )
+    quick_gelu = layout.quick_gelu if request.quick_gelu is None else request.quick_gelu
+    parts = replace(sources.architecture_source(request.source, given, quick_gelu), name=name)
     if length := request.context_length or layout.context_length:
         layout = replace(layout, context_length=length)
         parts.model_cfg["text_cfg"]["context_length"] = length
@@ -196,6 +201,6 @@ def _build_model(parts: ModelSource, layout: Layout, base: Path | None, seed: in
     own = build(parts, read(parts.weights) if parts.weights else None, seed)
     if base is None:
         return own
-    other = build(parts, read(base))
+    other = build(replace(parts, weights=base), read(base))
     states = other.model.state_dict(), own.model.state_dict()
     return build(parts, weights.interpolate(*states, layout.share))

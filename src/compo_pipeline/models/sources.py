@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -90,20 +90,28 @@ def find_architecture(settings: ModelSettings) -> ModelSource:
     Raises:
         SettingsError: unknown name or missing files.
     """
-    if not settings.name.startswith(HUB_PREFIX):
-        return find_source(replace(settings, pretrained=None))
-    folder = download_repository(settings.name, [CONFIG_FILE])
-    model_cfg = foreign.read_config(folder / CONFIG_FILE)["model_cfg"]
-    plan = ModelSource(settings.name, folder, model_cfg, {}, None, {})
-    return _with_changes(plan, settings.config)
+    if settings.name.startswith(HUB_PREFIX):
+        path = download_repository(settings.name, [CONFIG_FILE]) / CONFIG_FILE
+        model_cfg = _read_model(path, settings.name)["model_cfg"]
+        plan = ModelSource(settings.name, path.parent, model_cfg, {}, None, {})
+        plan = _with_changes(plan, settings.config)
+    else:
+        plan = find_source(replace(settings, pretrained=None))
+    if settings.context_length is not None:
+        _refuse_unstretchable(plan)
+        plan.model_cfg["text_cfg"]["context_length"] = settings.context_length
+    return plan
 
 
 def _with_changes(plan: ModelSource, changes: Mapping[str, Any]) -> ModelSource:
     """The same model source with `model.config` in its configuration."""
     if not changes:
         return plan
+    foreign.check_config({"model_cfg": changes}, "model.config")
+    model_cfg = with_values(plan.model_cfg, dict(leaves(changes)))
+    _check_activation(plan.name, model_cfg, plan.weights, plan.model_cfg.get("quick_gelu", False))
     # The fingerprints are of the model as it was.
-    return replace(plan, model_cfg=with_values(plan.model_cfg, dict(leaves(changes))), record={})
+    return replace(plan, model_cfg=model_cfg, record={})
 
 
 def _folder_name(name: str, folder: Path, record: Mapping[str, Any]) -> str:
@@ -162,15 +170,20 @@ def folder_source(folder: Path, name: str) -> ModelSource:
             f"model '{name}': no {CONFIG_FILE} in {folder}; expected a folder that `export` or "
             "open_clip wrote (`compo-pipeline import-model` makes one of a folder of transformers)"
         )
-    record = read_record(folder)
-    config = foreign.read_config(path)
+    record, config = read_record(folder), _read_model(path, name)
+    model_cfg = config["model_cfg"]
     foreign.refuse_code(folder, f"model '{name}'")
-    model_cfg = config.get("model_cfg", {})
-    if missing := {"embed_dim", "vision_cfg", "text_cfg"} - model_cfg.keys():
-        raise SettingsError(f"model '{name}': {path} has no model_cfg.{min(missing)}")
     file = weights.find(folder)
     _check_activation(name, model_cfg, file, weights.recorded_quick_gelu(file))
     return ModelSource(name, folder, model_cfg, config.get("preprocess_cfg", {}), file, record)
+
+
+def _read_model(path: Path, name: str) -> dict[str, Any]:
+    """Read an open_clip_config.json, and check that it describes a model."""
+    config = foreign.read_config(path)
+    if missing := {"embed_dim", "vision_cfg", "text_cfg"} - config.get("model_cfg", {}).keys():
+        raise SettingsError(f"model '{name}': {path} has no model_cfg.{min(missing)}")
+    return config
 
 
 def architecture_source(
@@ -231,12 +244,13 @@ def _check_activation(
     """Raise an error if weights were trained with another activation than the model's."""
     if (own := bool(model_cfg.get("quick_gelu"))) == bool(trained_with):
         return
-    right = _other_activation(name)
-    there = right in open_clip.list_models()
-    fix = f"set model.name to '{right}'" if there else f"restore {CONFIG_FILE}"
+    known, right = open_clip.list_models(), _other_activation(name)
+    fix = "" if name in known else f"restore {CONFIG_FILE}, or "
+    if right in known:
+        fix = f"set model.name to '{right}', or "
     raise SettingsError(
         f"model.name: '{name}' has quick_gelu={own}, but the weights '{pretrained}' were trained "
-        f"with quick_gelu={trained_with}, which would change every score; {fix}, or choose other "
+        f"with quick_gelu={trained_with}, which would change every score; {fix}choose other "
         "weights"
     )
 
@@ -295,14 +309,14 @@ def download_repository(name: str, *kinds: Sequence[str]) -> Path:
     for patterns in kinds:
         wanted = ["*.json", "*.txt", "*.model", *patterns]
         try:
-            folder = hub.folder(name.removeprefix(HUB_PREFIX), wanted)
+            folder = hub.folder(name.removeprefix(HUB_PREFIX), wanted, partial(_has_any, patterns))
         except Exception as error:
             raise SettingsError(
                 f"model.name: {name} could not be downloaded ({hub.reason(error)}). Without a "
                 f"network, fetch its folder ({CONFIG_FILE}, open_clip_model.safetensors, tokenizer "
                 f"files) elsewhere and set model.name={LOCAL_PREFIX}<folder>"
             ) from error
-        if any(any(folder.glob(pattern)) for pattern in patterns):
+        if _has_any(patterns, folder):
             return folder
     expected = " or ".join(pattern for patterns in kinds for pattern in patterns)
     raise SettingsError(
@@ -312,6 +326,11 @@ def download_repository(name: str, *kinds: Sequence[str]) -> Path:
         "import-model <folder with its open_clip_config.json> <new folder>, or compo-pipeline "
         "import-model <architecture> <new folder> --weights <file>"
     )
+
+
+def _has_any(patterns: Sequence[str], folder: Path) -> bool:
+    """Whether a folder has a file that matches one of several patterns."""
+    return any(any(folder.glob(pattern)) for pattern in patterns)
 
 
 def architecture(model_cfg: Mapping[str, Any]) -> dict[str, Any]:

@@ -233,7 +233,7 @@ def _safetensors(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
             yield file
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise SettingsError(f"{path} is not a readable safetensors file: {error}") from None
 
 

@@ -61,8 +61,8 @@ def panels_of(
     towers = [loaded.config["model_cfg"]["vision_cfg"] for loaded in (base, tuned)]
     if towers[0] != towers[1]:
         raise SettingsError(
-            f"model: the image towers of {base.name} and {tuned.name} differ; set model.name and "
-            "model.pretrained as they were in the training of the checkpoint"
+            f"model: the image towers of {base.name} and {tuned.name} differ; set model.name, "
+            "model.pretrained and model.config as they were in the training of the checkpoint"
         )
     panels = []
     for case in cases:

@@ -218,7 +218,8 @@ def load_base(lineage: Lineage, base: ModelSettings, device: str) -> LoadedModel
         raise SettingsError(
             f"model: version {lineage.version} was fine-tuned from another model than "
             f"'{loaded.name}', or does not say from which (base_fingerprint of {LINEAGE_FILE}); "
-            "set model.name, model.pretrained and model.context_length as in its training"
+            "set model.name, model.pretrained, model.context_length and model.config as in its "
+            "training"
         )
     return loaded
 

@@ -11,7 +11,7 @@ from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.settings import PlainError
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models import hf_export
 from compo_pipeline.models.loading import skeleton
@@ -60,16 +60,17 @@ def describe(
     try:
         plan = find_architecture(model)
         module: Any = skeleton(plan).requires_grad_(False)
-    except SettingsError as error:
+    except PlainError as error:
         return BaseModel(name, problem=error.message)
     side = module.visual.image_size
     image = torch.zeros(1, 3, *(side if isinstance(side, tuple) else (side, side)), device="meta")
-    text = torch.zeros(1, module.context_length, dtype=torch.long, device="meta")
+    tokens = int(plan.model_cfg["text_cfg"].get("context_length", 77))
+    text = torch.zeros(1, tokens, dtype=torch.long, device="meta")
     return BaseModel(
         name,
         parameters=(_millions(module.visual), _millions(module)),
         gflops=(_gflops(module.encode_image, image), _gflops(module.encode_text, text)),
-        tokens=module.context_length,
+        tokens=tokens,
         transformers=_transformers_class(module, plan.model_cfg["embed_dim"]),
         misfits={
             label: reason
