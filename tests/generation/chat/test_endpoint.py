@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,7 @@ def test_nothing_that_the_environment_has_for_another_server_is_sent(
 ) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
         monkeypatch.setenv(name, SECRET)
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"X-Gateway: {SECRET}\nauthorization: {SECRET}")
     chat.script = says("fine")
     ask()
     assert SECRET not in str(chat.seen[0][1])
@@ -195,6 +197,19 @@ def test_a_server_that_asks_for_too_long_is_not_waited_for(chat: Any, ask: Any) 
     chat.script = lambda turn, number, body: turn.reply(429, "busy", {"Retry-After": "3600"})
     assert "429: busy" in reason(ask(retries=2))
     assert len(chat.seen) == 1
+
+
+def test_a_run_that_ends_waits_for_no_retry(chat: Any, ask: Any) -> None:
+    def script(turn: Any, number: int, body: Any) -> None:
+        if body["a"] == "one":
+            turn.reply(429, "busy", {"Retry-After": "100"})
+        else:
+            turn.reply(402, "no money")
+
+    chat.script, start = script, time.monotonic()
+    with pytest.raises(SettingsError, match="402"):
+        ask("one", "two", retries=2, connections=2)
+    assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize(

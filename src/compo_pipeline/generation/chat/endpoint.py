@@ -30,8 +30,10 @@ _MAX_BYTES = 2**24  # bytes of a reply
 _QUOTED = 300  # characters of a reply in an error
 _AHEAD = 4  # questions read ahead for each connection
 _PATH = "chat/completions"
-# Headers for OpenAI's own server, with what the environment holds for it.
-_NOT_SENT = ("Authorization", "OpenAI-Organization", "OpenAI-Project")
+# Headers that are sent. Others are for OpenAI's own server, or from the environment for another.
+_SENT = frozenset(
+    ("accept", "accept-encoding", "connection", "content-length", "content-type", "host")
+)
 # Replies after which no request at all can succeed, and the keys to correct.
 _KEYS_TO_CORRECT = {
     **dict.fromkeys((301, 302, 303, 307, 308, 405, 501), "url"),
@@ -77,6 +79,7 @@ class Endpoint:
         self._numbers = itertools.count(1)  # of requests
         self.reached = False  # whether the server has ever replied
         self._stop: Exception | None = None  # why no further request is sent
+        self._end_pauses: Callable[[], object] = lambda: None
 
     def each(
         self, work: Callable[[Ask, Item], Result], items: Iterable[Item]
@@ -99,16 +102,27 @@ class Endpoint:
         """
         import openai  # half a second, which runs without an endpoint do not wait
 
+        class Client(openai.AsyncOpenAI):
+            """OpenAI's client, whose pauses before a retry end with the run."""
+
+            async def _sleep_for_retry(self, **given: Any) -> None:
+                async with anyio.create_task_group() as pause:
+
+                    async def end() -> None:
+                        await stopped.wait()
+                        pause.cancel_scope.cancel()
+
+                    pause.start_soon(end)
+                    await super()._sleep_for_retry(**given)
+                    pause.cancel_scope.cancel()
+
         own, unanswered, self._stop = self.settings, 0, None
-        secret = api_key(own, self.key)
-        headers: dict[str, Any] = dict.fromkeys(_NOT_SENT, openai.Omit())
-        if secret:
-            headers["Authorization"] = f"Bearer {secret}"
+        secret, stopped = api_key(own, self.key), anyio.Event()
         with (
             start_blocking_portal() as portal,
             portal.wrap_async_context_manager(
-                openai.AsyncOpenAI(
-                    api_key="among the headers",
+                Client(
+                    api_key="set by the HTTP client",
                     base_url=httpx2.URL(own.url).copy_with(userinfo=b""),
                     http_client=_Client(self, secret),
                     max_retries=RETRIES,
@@ -117,9 +131,8 @@ class Endpoint:
             self.answers.many_writes(),
             ThreadPoolExecutor(own.connections, "endpoint") as pool,
         ):
-            send = partial(
-                client.post, _PATH, cast_to=httpx2.Response, options={"headers": headers}
-            )
+            self._end_pauses = partial(portal.call, stopped.set)
+            send = partial(client.post, _PATH, cast_to=httpx2.Response)
             ask = partial(self._ask, lambda body: portal.call(partial(send, body=body)))
             results = in_order(
                 pool, partial(self._result, work, ask), items, own.connections * _AHEAD
@@ -136,6 +149,7 @@ class Endpoint:
                     yield result
             finally:
                 self._stop = self._stop or NoAnswer("the run ends")
+                self._end_pauses()
                 pool.shutdown(cancel_futures=True)
 
     def _result(
@@ -148,6 +162,7 @@ class Endpoint:
             return error
         except SettingsError as error:
             self._stop = error  # before another thread sends what cannot succeed either
+            self._end_pauses()
             raise
 
     def _ask(self, post: Callable[[Body], httpx2.Response], key: str, body: Body) -> Answer:
@@ -202,7 +217,7 @@ class Endpoint:
 
 
 class _Client(httpx2.AsyncClient):
-    """HTTP client that reads complete replies, within one deadline and a number of bytes.
+    """HTTP client that sends the API key and reads complete replies, within time and size limits.
 
     The deadline holds from the connection to the last byte: a server that sends a byte each second
     never exceeds the time limits of single reads. Replies are not unpacked: a small one could
@@ -223,6 +238,10 @@ class _Client(httpx2.AsyncClient):
         """Send a request, and return the complete reply with `***` in place of the API key."""
         endpoint, body = self._endpoint, bytearray()
         endpoint.before_request()
+        for name in {*request.headers} - _SENT:
+            del request.headers[name]
+        if self._secret:
+            request.headers["Authorization"] = f"Bearer {self._secret}"
         try:
             with anyio.fail_after(endpoint.settings.timeout):
                 async with aclosing(await super().send(request, stream=True)) as response:

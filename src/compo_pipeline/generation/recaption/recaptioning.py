@@ -307,7 +307,7 @@ class Recaptions:
             else:
                 raise SettingsError(
                     f"{KEY}: nothing was asked about {record.image}: the data or their sample have "
-                    f"changed since; run `kedro run --pipeline={KEY}` again"
+                    f"changed since; run `kedro run --pipeline=ingest` again"
                 )
 
 
