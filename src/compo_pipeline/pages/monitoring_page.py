@@ -84,9 +84,9 @@ def monitoring_page(
         ),
         Text(title="Words", note=words),
         Table.of(
-            zip(report["word_shifts"][:_LISTED]),
+            ((one, p_value(one["p"])) for one in report["word_shifts"][:_LISTED]),
             "more or less frequent | images | per cent of words | in training | p",
-            "{0[word]} | {0[texts]:,} | {0[share]:.2f} | {0[training]:.2f} | {0[p]:.3f}",
+            "{0[word]} | {0[texts]:,} | {0[share]:.2f} | {0[training]:.2f} | {1}",
         ),
         Table.of(
             zip(report["new_words"][:_LISTED]),

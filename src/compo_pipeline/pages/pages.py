@@ -149,7 +149,7 @@ class Plot(Section):
 class Side(NamedTuple):
     """A part of a card: heading, image, text or its HTML, smaller lines, and a problem.
 
-    `kind` is `positive`, `negative`, `figure` (a large number) or empty.
+    `kind` is `positive`, `negative` or empty.
     """
 
     title: str = ""

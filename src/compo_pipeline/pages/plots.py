@@ -23,8 +23,6 @@ COLOURS = {"base": "#8a8f98", "control": "#c08a2d", "fine_tuned": "#0f6b6f"}
 def plot(figure: Figure, label: str, file: str = "", kind: str = "png", **section: Any) -> Plot:
     """A section with a figure.
 
-    Call it within `rc_context(fname=STYLE)`.
-
     Args:
         figure: the figure.
         label: label of what it shows.

@@ -381,6 +381,7 @@ def _text_sides(view: View, made: Path) -> Iterator[Side]:
         yield Side(title, images.get(title), text, lines, kind="positive")
     if view.kind == "long":  # a whole caption has no negatives
         return
+    positives = {tuple(text.casefold().split()) for text in view.positives}
     for place, (negative, origin) in enumerate(
         zip(view.negatives, _origins(view), strict=False), 1
     ):
@@ -389,14 +390,13 @@ def _text_sides(view: View, made: Path) -> Iterator[Side]:
         if negative is None or origin is None:
             yield Side(title, image, problem="absent: no negative was found")
             continue
+        title += f": {_words(origin['generator'])}"
+        text = marked(negative, view.positives)
+        if tuple(negative.casefold().split()) in positives:
+            yield Side(title, image, text, problem="no negative: it is one of the positives")
+            continue
         how = ": ".join(filter(None, (_words(origin["category"]), " | ".join(origin["words"]))))
-        yield Side(
-            f"{title}: {_words(origin['generator'])}",
-            image,
-            marked(negative, view.positives),
-            [how],
-            kind="negative",
-        )
+        yield Side(title, image, text, [how], kind="negative")
 
 
 def _origins(view: View) -> Sequence[Mapping[str, Any] | None]:

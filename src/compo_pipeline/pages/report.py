@@ -17,7 +17,7 @@ from compo_pipeline.benchmarks.loading import BenchmarkAvailability
 from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.core.provenance import CommandOptions, Site
 from compo_pipeline.core.records import ItemChange
-from compo_pipeline.core.seeding import drawn
+from compo_pipeline.core.seeding import rng
 from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED
 from compo_pipeline.evaluation.conclusions import summary_sentence
 from compo_pipeline.evaluation.diagnosis.diagnose import RULE, Diagnosis
@@ -398,7 +398,10 @@ def change_cards(
     for (model, change, baseline), own in groupby(
         sorted(ordered, key=attrgetter("model")), _SECTION
     ):
-        by_task = [drawn([*each], count, "gallery", *task) for task, each in groupby(own, _SUBTASK)]
+        by_task = []
+        for task, each in groupby(own, _SUBTASK):
+            pool = [*each]
+            by_task.append(rng("gallery", *task).sample(pool, min(count, len(pool))))
         spread = [one for turn in zip_longest(*by_task) for one in turn if one is not None]
         names, fixed = (labels[baseline], labels[model]), change == "fixed"
         yield Cards(

@@ -127,10 +127,17 @@ def published_tables(
 def overlaps_table(overlaps: Sequence[Overlap], benchmarks: Mapping[str, str]) -> Table:
     """How many images and texts of each subtask are in the training rows."""
     return Table.of(
-        ((one, benchmarks[one.benchmark], counted(one.bindings) or "–") for one in overlaps),
+        (
+            (
+                one,
+                f"{benchmarks[one.benchmark]} {one.subtask.replace('_', ' ')}",
+                counted(one.bindings) or "–",
+            )
+            for one in overlaps
+        ),
         "subtask | images | same bytes | same name | captions | same words | "
         "attribute-object pairs",
-        "{1} {0.subtask} | {0.images:,} | {0.same_bytes:,} | {0.same_name:,} | {0.captions:,} | "
+        "{1} | {0.images:,} | {0.same_bytes:,} | {0.same_name:,} | {0.captions:,} | "
         "{0.same_caption:,} | {2}",
         title="Overlap with the training rows",
         note="Of each subtask's distinct images and true captions, how many are also in the "

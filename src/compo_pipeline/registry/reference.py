@@ -136,7 +136,8 @@ def _reference_table(
     )
     task = Subtask("reference", "held_out", ("image_to_text",), root, items)
     embedded = Embedder([task], settings)(loaded, "reference sample")
-    readable = [item for item in items if item.item not in embedded.problems(task)]
+    problems = embedded.problems(task)
+    readable = [item for item in items if item.item not in problems]
     if len(readable) < len(items):
         log.warning(
             "%d of %d images of the reference sample cannot be read.",

@@ -27,6 +27,7 @@ from filelock import FileLock
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run
 from mlflow.entities.model_registry import RegisteredModel
 from mlflow.exceptions import MlflowException
+from mlflow.tracking import is_tracking_uri_set
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.tracking.fluent import _get_experiment_id
 from mlflow.utils.mlflow_tags import (
@@ -170,7 +171,16 @@ def _create_database(file: Path) -> None:
 
 
 def experiment_id() -> str:
-    """Id of the MLflow experiment that this process has configured."""
+    """Id of the MLflow experiment that this process has configured.
+
+    Raises:
+        RuntimeError: none is configured in this process; MLflow would use one of its own.
+    """
+    if not is_tracking_uri_set():  # type: ignore[no-untyped-call]
+        raise RuntimeError(
+            "no MLflow store is set: call compo_pipeline.registry.runs.configure first "
+            "(under `kedro run` the project's hook does)"
+        )
     return str(_get_experiment_id())
 
 

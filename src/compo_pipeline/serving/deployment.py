@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -45,12 +45,8 @@ from compo_pipeline.registry.model import (
 from compo_pipeline.registry.reference import read_words
 from compo_pipeline.registry.settings import CHAMPION, SigningSettings
 from compo_pipeline.registry.verification import verified
-from compo_pipeline.serving.exchange import Deployed, Served
+from compo_pipeline.serving.exchange import Deployed, Exchange, Served
 from compo_pipeline.serving.settings import ServingSettings
-
-if TYPE_CHECKING:
-    from compo_pipeline.serving.exchange import Exchange, Served
-
 
 Observe: TypeAlias = Callable[[int], None]
 
