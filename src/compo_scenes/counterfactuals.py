@@ -214,8 +214,8 @@ def _read_scenes_file(file: Path) -> Iterator[Scene]:
 
 def open_editor(settings: SceneEditSettings, _key: str, opening: Opening) -> SceneCounterfactuals:
     """Create the caption editor `scenes`, which is also the image generator."""
-    world = opening.generator_settings.world.world()
     scenes = read_scenes(opening.root)
+    world = opening.generator_settings.world.world()
     return SceneCounterfactuals(scenes, opening.captions, settings, world, opening.seed)
 
 

@@ -16,7 +16,7 @@ from kedro.pipeline import Pipeline, node, pipeline
 from kedro.runner import SequentialRunner
 from pydantic_core import to_jsonable_python
 
-from compo_pipeline.core.files import DiskFullError, atomic_file
+from compo_pipeline.core.files import DamagedFileError, DiskFullError, atomic_file
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.records import Caption, View
 from compo_pipeline.core.settings import SettingsError
@@ -127,6 +127,13 @@ def test_damaged_views_name_the_pipeline_of_their_folder(failed, tmp_path):
 
     with pytest.raises(SettingsError, match=r"epoch=00.parquet is damaged.*--pipeline=views"):
         failed(read)
+
+
+def test_an_error_about_a_source_keeps_its_key(failed, tmp_path):
+    def read(_):
+        raise SettingsError("data.splits.train: damaged") from DamagedFileError(tmp_path, "torn")
+
+    failed(read)  # the hook adds no other error
 
 
 def test_a_full_disk_is_one_line(failed, tmp_path):

@@ -210,8 +210,8 @@ def test_several_sources_are_each_looked_at(problems: Problems, photos: Path) ->
     assert told({}) == []
     (line,) = told({"splits": {"test": "held.csv"}})
     assert line.startswith("data.sources.web.splits: no row of test trains; expected train (vi")
-    (line,) = told({}, gone={})
-    assert line.startswith(f"data.sources.gone.root: there is no folder '{root}/gone'")
+    for line, name in zip(told({}, gone={}, lost={}), ("gone", "lost"), strict=True):
+        assert line.startswith(f"data.sources.{name}.root: there is no folder '{root}/{name}'")
     (line,) = told({"format": "tabel"})
     assert line.startswith("data.sources.web.format: unknown format 'tabel'; did you mean 'table'")
 
@@ -360,11 +360,21 @@ def test_the_api_key_is_there_before_the_first_request(
     }
     (line,) = problems(wanted)
     assert line.startswith("counterfactuals.endpoint.key_variable: ")
+    (line,) = problems(
+        {"recaption.captioner": "endpoint", "recaption.endpoint": endpoint}, "ingest"
+    )
+    assert line.startswith("recaption.endpoint.key_variable: ")
     # Stored answers may be all that the run needs.
     stored = tmp_path / "data/04_feature/own/counterfactuals_state/endpoint.sqlite"
     stored.parent.mkdir(parents=True)
     stored.touch()
     assert problems(wanted) == []
+
+
+def test_an_editor_of_scenes_reads_scenes_alone(problems: Problems) -> None:
+    given = {"method": "triplet_clip", **NO_IMAGES, "counterfactuals.caption_editor": "scenes"}
+    (line,) = problems(given)
+    assert line.startswith("counterfactuals.caption_editor: 'scenes' reads data of the format sc")
 
 
 MADE_HERE = json.dumps({"source": "made here", "titles": {"sugar_crepe": "SugarCrepe-style"}})

@@ -74,6 +74,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
     After an error or a kill, `path` is as it was before. What a kill leaves beside it is removed by
     the next write of the same path. Several processes may write the same path: the last one to
     finish replaces it. Missing parent folders are created.
+
+    Raises:
+        DiskFullError: no space is left.
     """
     with _workspace(path) as folder:
         temporary = folder / path.name
@@ -90,6 +93,9 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     After an error, `folder` is as it was before; after a kill it is the old one, the new one or,
     between two renames, absent. What a kill leaves beside it is removed by the next write of the
     same folder. Several processes may write the same folder: the last one to finish replaces it.
+
+    Raises:
+        DiskFullError: no space is left.
     """
     with _workspace(folder) as place:
         temporary = place / folder.name
@@ -115,24 +121,30 @@ def _workspace(path: Path) -> Iterator[Path]:
     system releases the lock of a killed process, so the next writer removes what it left.
     """
     places = path.with_name(f".{path.name}.tmp")
-    with ExitStack() as held:
-        while True:
-            folder = places / uuid4().hex
-            with suppress(FileNotFoundError, FileExistsError, BlockingIOError):  # of other writers
-                folder.mkdir(parents=True)
-                _lock(folder, held)
-                if folder.exists():
-                    break
-        for other in places.iterdir():
-            with suppress(OSError):  # it is in use, or gone
-                if _lock(other, held):
-                    shutil.rmtree(other)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):  # others may be at work
-                places.rmdir()
+    try:
+        with ExitStack() as held:
+            while True:
+                folder = places / uuid4().hex
+                # Other writers make and remove the same folders.
+                with suppress(FileNotFoundError, FileExistsError, BlockingIOError):
+                    folder.mkdir(parents=True)
+                    _lock(folder, held)
+                    if folder.exists():
+                        break
+            for other in places.iterdir():
+                with suppress(OSError):  # it is in use, or gone
+                    if _lock(other, held):
+                        shutil.rmtree(other)
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):  # others may be at work
+                    places.rmdir()
+    except Exception as error:
+        if is_full_disk(error) and not isinstance(error, DiskFullError):
+            raise DiskFullError(path) from error
+        raise
 
 
 def _lock(folder: Path, held: ExitStack) -> bool:

@@ -60,13 +60,17 @@ def collect_entries(
         if nested and not nested[0][0]:
             yield ParameterEntry(key, meaning)
             continue
-        try:
-            was, now = value_at(default, key), value_at(value, key)
-        except (KeyError, TypeError):  # a name of the user's own, or settings that are null
-            was = now = setting.default
+        was, now = _value(default, setting), _value(value, setting)
         allowed = _OPEN if nested else _allowed(setting.hint)
         names = _names_only(was)
         yield ParameterEntry(key, meaning, allowed, names, names if now == was else now)
+
+
+def _value(values: Mapping[str, Any], setting: Setting) -> Any:
+    try:
+        return value_at(values, setting.key)
+    except (KeyError, TypeError):  # a name of the user's own, or settings that are null
+        return setting.default
 
 
 def _meaning(setting: Setting) -> str:

@@ -222,7 +222,7 @@ def open_file(path: Path) -> BufferedReader:
 
     Raises:
         OSError: there is no such file, or it cannot be read.
-        RemoteError: the storage cannot be reached, or refuses; .
+        RemoteError: the storage cannot be reached, or refuses.
     """
     located = cache_and_url(path)
     if located is None:
@@ -256,13 +256,16 @@ def _download(cache: Path, url: str, path: Path) -> None:
             return
         size, version = size_and_time(path)
         _make_room(cache, size)
-        with filesystem(url) as (files, key):
-            files.get_file(key, str(part))
-            files.invalidate_cache(key)
-            if (part.stat().st_size, version_of(files.info(key))) != (size, version):
-                raise RemoteError(f"{url}: it has changed since this run listed it; run again")
-        os.utime(part, ns=(time.time_ns(), version))
-        part.replace(path)
+        try:
+            with filesystem(url) as (files, key):
+                files.get_file(key, str(part))
+                files.invalidate_cache(key)
+                if (part.stat().st_size, version_of(files.info(key))) != (size, version):
+                    raise RemoteError(f"{url}: it has changed since this run listed it; run again")
+            os.utime(part, ns=(time.time_ns(), version))
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def _make_room(cache: Path, size: int) -> None:

@@ -178,6 +178,8 @@ def parse(
     """
     if isinstance(values, cls):
         return values
+    if values is None:
+        raise SettingsError(f"{key}: expected a mapping, got None")
     try:
         # In JSON a list may be a tuple and a text a path, but no boolean a number.
         given = pydantic_core.to_json(values, inf_nan_mode="constants", fallback=repr)

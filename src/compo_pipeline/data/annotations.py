@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import PositiveInt
 
+from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.records import Annotation, Caption
 from compo_pipeline.core.seeding import digest
 from compo_pipeline.core.sentences import bare, clean
@@ -298,7 +299,7 @@ def read(
         reader = _Reader(settings, contents)
         ids = rows.column("sample_id").to_pylist()
         table = Table.spilled(reader.annotations(places, ids), Annotation, None)
-    except SourceError as error:
+    except (SourceError, DamagedFileError) as error:
         raise SettingsError(f"{key}.file: {error}") from error
     text = "%s: %d of %d rows have a record; of %d records %d are of no row."
     log.info(text, file, have.sum(), len(rows), len(places), places.count(()))
@@ -321,7 +322,7 @@ def check(settings: AnnotationSettings, contents: frozenset[str], key: str) -> N
         raise SettingsError(f"{key}.file: there is no file {path} (seen from {Path.cwd()})")
     try:
         there = _sparcl_header(path) if settings.layout == "sparcl" else column_names(path)
-    except SourceError as error:
+    except (SourceError, DamagedFileError) as error:
         raise SettingsError(f"{key}.file: {error}") from error
     spelt = {name.strip().casefold() for name in there}
     for field_, names in _columns(settings, contents).items():

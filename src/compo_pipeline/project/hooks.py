@@ -166,7 +166,7 @@ class ProjectHooks:
         later command's settings does not concern the MLflow run.
 
         Raises:
-            DiskFullError: naming the disk with the least space.
+            DiskFullError: naming the file, or else the disk with the least space.
             SettingsError: naming the damaged file and the pipeline that writes it, or the store.
             RemoteError: naming the URL.
         """
@@ -176,9 +176,10 @@ class ProjectHooks:
 
             tracking.mark_failed(self._run_id, error)
         if is_full_disk(error):
-            disks = Path.cwd() / "data", Path(gettempdir()) / "temporary files"
+            named = (each for each in causes(error) if isinstance(each, DiskFullError))
+            disks = Path.cwd() / "data" / "files", Path(gettempdir()) / "temporary files"
             fullest = min(disks, key=lambda path: shutil.disk_usage(path.parent).free)
-            raise DiskFullError(fullest) from None
+            raise next(named, DiskFullError(fullest)) from None
         for each in causes(error):
             if isinstance(each, RemoteError):
                 raise each from None
@@ -187,6 +188,8 @@ class ProjectHooks:
 
                 with tracking.store_errors():
                     raise each
+            if isinstance(error, PlainError) and not isinstance(error, DamagedFileError):
+                continue  # its message says more than those of its causes
             if isinstance(each, DamagedFileError):
                 again = self._rewrite_hint(each.path, pipeline, catalog)
                 raise SettingsError(f"{each.message}; {again}") from None

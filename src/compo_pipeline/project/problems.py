@@ -12,6 +12,7 @@ from compo_pipeline.core.remote import RemoteError
 from compo_pipeline.core.settings import PlainError, SettingsError, with_values
 from compo_pipeline.core.tables import CARVED, HELD_OUT, splits_of
 from compo_pipeline.data.annotations import check as check_table
+from compo_pipeline.data.generators import GENERATORS
 from compo_pipeline.generation.counterfactuals import table
 from compo_pipeline.methods.registry import METHOD_SETTINGS, build, find
 from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from compo_pipeline.benchmarks.settings import BenchmarksSettings
     from compo_pipeline.core.provenance import CommandOptions
+    from compo_pipeline.data.settings import DataSettings
     from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.project.settings import Parameters
 
@@ -152,11 +154,9 @@ def _data(run: Run) -> Iterator[str]:
             how = f"; {_GENERATED}" if data.generated is not None and not run.generates else ""
             yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
         return
-    if data.generated is None:
-        from compo_pipeline.data.readers import locate
-
-        yield from _errors_of(locate, data)
     for name, part in data.parts.items():
+        if part.generated is None:
+            yield from _errors_of(_locate, part, name if data.sources else "")
         if data.sources and part.splits.keys().isdisjoint({*trains, CARVED}):
             splits = ", ".join(part.splits) or "no split"
             yield (
@@ -166,6 +166,14 @@ def _data(run: Run) -> Iterator[str]:
     for name in (HELD_OUT, CARVED):
         if run.settings.foils.carve and name in data.split_names:
             yield f"data.splits.{name}: foils.carve makes a split of this name; choose another one"
+
+
+def _locate(part: DataSettings, source: str) -> None:
+    """Raise an error if the files of a source are not there."""
+    from compo_pipeline.data.readers import locate_source, naming_keys_of
+
+    with naming_keys_of(source):
+        locate_source(part)
 
 
 def _unknown(name: str | None, known: Collection[str], key: str, kind: str) -> Iterator[str]:
@@ -301,6 +309,10 @@ def _texts(run: Run) -> Iterator[str]:
                 "run it by `kedro run --pipeline=ingest --to-nodes=data.recaption_images`, or "
                 "leave it out"
             )
+        if settings.recaption.captioner == "endpoint":
+            own = getattr(settings.recaption, settings.recaption.captioner)
+            state = settings.paths.recaptions_state
+            yield from _errors_of(_check_key, own, "recaption.endpoint", state)
     if run.reads("language.model"):
         from compo_pipeline.language.parsing import SHIPPED, load_once
 
@@ -317,17 +329,23 @@ def _texts(run: Run) -> Iterator[str]:
 
 
 def _open_counterfactuals(run: Run) -> None:
-    """Raise an error for a caption editor or image generator that lacks a key, table or model."""
-    chosen = run.settings.counterfactuals
+    """Raise an error for a caption editor or image generator without its data, key or model."""
+    chosen, data = run.settings.counterfactuals, run.settings.data
+    for key, name in (
+        ("caption_editor", chosen.caption_editor),
+        ("image_generator", chosen.image_generator),
+    ):
+        if name in GENERATORS and (data.generator is None or data.generator.format != name):
+            raise SettingsError(
+                f"counterfactuals.{key}: '{name}' reads data of the format {name} alone, got "
+                f"{'several sources' if data.sources else data.format} (data.format); choose "
+                "another one"
+            )
     own = getattr(chosen, chosen.caption_editor)
     if chosen.caption_editor == "rules":
         _check_words(own, "counterfactuals.rules")
     if chosen.caption_editor == "endpoint":
-        from compo_pipeline.generation.chat.endpoint import api_key
-
-        # Stored answers need no key.
-        if not Path(run.settings.paths.counterfactuals_state, "endpoint.sqlite").exists():
-            api_key(own, "counterfactuals.endpoint")
+        _check_key(own, "counterfactuals.endpoint", run.settings.paths.counterfactuals_state)
     if chosen.caption_editor == table.NAME:
         check_table(*table.table_settings(chosen), table.TABLE_KEY)
     if chosen.image_generator == "diffusion":
@@ -336,6 +354,14 @@ def _open_counterfactuals(run: Run) -> None:
         )
 
         DiffusionGenerator(getattr(chosen, chosen.image_generator))
+
+
+def _check_key(endpoint: Any, key: str, state: str) -> None:
+    """Raise an error if an endpoint has no API key. Stored answers need none."""
+    from compo_pipeline.generation.chat.endpoint import api_key
+
+    if not Path(state, "endpoint.sqlite").exists():
+        api_key(endpoint, key)
 
 
 def _check_words(settings: Any, key: str) -> None:

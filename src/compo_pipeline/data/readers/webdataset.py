@@ -36,14 +36,14 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """Yield a caption record per sample of the shards."""
     paths = caption_files(data, source)
-    if damaged := {path: damage for path in paths if (damage := _damage(path))}:
-        path, damage = next(iter(damaged.items()))
-        raise SourceError(
-            f"{len(damaged)} of {len(paths)} tar archives cannot be read to the end: {path} is "
-            f"{damage}; fetch again or move away {listed([*map(str, damaged)])}"
-        )
     endings = tuple(filter(None, (data.columns.image, data.columns.caption)))
     for path in paths:
+        if damage := _damage(path):
+            damaged = [str(each) for each in paths if _damage(each)]
+            raise SourceError(
+                f"{len(damaged)} of {len(paths)} tar archives cannot be read to the end: {path} is "
+                f"{damage}; fetch again or move away {listed(damaged)}"
+            )
         name = f"{split}-{path.relative_to(data.root).as_posix().removesuffix('.tar')}"
         for key, sample in archives.samples(archives.scan(path), endings).items():
             yield _record(data, split, name, key, path, sample.members)
