@@ -11,6 +11,7 @@ import pytest
 
 from compo_pipeline.core.files import (
     DamagedFileError,
+    DiskFullError,
     atomic_file,
     atomic_folder,
     read_json,
@@ -92,7 +93,7 @@ def test_a_second_writer_leaves_the_first_alone(
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, error: Exception) -> None:
     write_json(tmp_path / "value.json", 1)
     with (
-        pytest.raises(type(error)),
+        pytest.raises(DiskFullError, match=r"left for .*value\.json"),
         atomic_file(tmp_path / "value.json") as temporary,
     ):
         temporary.write_text("")

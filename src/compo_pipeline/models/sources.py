@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -309,14 +309,14 @@ def download_repository(name: str, *kinds: Sequence[str]) -> Path:
     for patterns in kinds:
         wanted = ["*.json", "*.txt", "*.model", *patterns]
         try:
-            folder = hub.folder(name.removeprefix(HUB_PREFIX), wanted, partial(_has_any, patterns))
+            folder = hub.folder(name.removeprefix(HUB_PREFIX), wanted)
         except Exception as error:
             raise SettingsError(
                 f"model.name: {name} could not be downloaded ({hub.reason(error)}). Without a "
                 f"network, fetch its folder ({CONFIG_FILE}, open_clip_model.safetensors, tokenizer "
                 f"files) elsewhere and set model.name={LOCAL_PREFIX}<folder>"
             ) from error
-        if _has_any(patterns, folder):
+        if any(any(folder.glob(pattern)) for pattern in patterns):
             return folder
     expected = " or ".join(pattern for patterns in kinds for pattern in patterns)
     raise SettingsError(
@@ -326,11 +326,6 @@ def download_repository(name: str, *kinds: Sequence[str]) -> Path:
         "import-model <folder with its open_clip_config.json> <new folder>, or compo-pipeline "
         "import-model <architecture> <new folder> --weights <file>"
     )
-
-
-def _has_any(patterns: Sequence[str], folder: Path) -> bool:
-    """Whether a folder has a file that matches one of several patterns."""
-    return any(any(folder.glob(pattern)) for pattern in patterns)
 
 
 def architecture(model_cfg: Mapping[str, Any]) -> dict[str, Any]:
