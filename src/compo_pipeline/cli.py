@@ -375,7 +375,7 @@ def import_model(project: ProjectMetadata, /, source: str, folder: Path, **optio
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--onnx", is_flag=True, help="Instead: two ONNX files, one for each tower.")
 def export_model(checkpoint: Path, folder: Path, *, onnx: bool) -> None:
-    """Convert the folder of a checkpoint to one of Hugging Face transformers, or to ONNX files."""
+    """Convert a checkpoint for transformers and sentence-transformers, or to ONNX files."""
     from compo_pipeline.models import hf_export, onnx_export
 
     written = onnx_export.to_onnx if onnx else hf_export.to_hugging_face

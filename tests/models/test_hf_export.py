@@ -77,8 +77,11 @@ def example_images(size: int) -> list[Image.Image]:
 def agree(folder: Path, loaded: LoadedModel) -> Any:
     """Check logits, embeddings and pixels of a written folder; the model as transformers reads it.
 
+    sentence-transformers gives the same embeddings.
+
     The processor that resizes with Pillow is taken: it gives the same pixels, not similar ones.
     """
+    from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoProcessor
 
     model = AutoModel.from_pretrained(folder).eval()
@@ -101,6 +104,9 @@ def agree(folder: Path, loaded: LoadedModel) -> Any:
     bias = getattr(model.config, "logit_bias", 0.0)
     scale = encoder.logit_scale.exp()
     torch.testing.assert_close((found.logits_per_image + bias) / scale, logits / scale, **near)
+    read = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    np.testing.assert_allclose(read.encode(TEXTS), texts.numpy(), atol=1e-6)
+    np.testing.assert_allclose(read.encode(shown), images.numpy(), atol=1e-6)
     return model
 
 

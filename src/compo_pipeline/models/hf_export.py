@@ -1,4 +1,4 @@
-"""Writing a checkpoint as a folder of Hugging Face transformers.
+"""Writing a checkpoint as a folder of transformers, which sentence-transformers reads as well.
 
 CLIPModel, MetaClip2Model and SiglipModel where both towers are of that kind,
 VisionTextDualEncoderModel where they are not. What is written has been compared with open_clip
@@ -44,12 +44,35 @@ _GREY_LEVELS = 2.5
 # CLIPTextModel takes this number for "the largest id of a text marks its end", as old
 # configurations of transformers said.
 _ARGMAX = 2
+_MODULE = "sentence_transformers.base.modules"
+# What sentence-transformers reads beside transformers' own files, to encode texts and images.
+_SENTENCE_FILES: dict[str, Any] = {
+    "config_sentence_transformers.json": {
+        "model_type": "SentenceTransformer",
+        "similarity_fn_name": "cosine",
+    },
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": f"{_MODULE}.transformer.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Normalize", "type": f"{_MODULE}.normalize.Normalize"},
+    ],
+    "sentence_bert_config.json": {
+        "transformer_task": "feature-extraction",
+        "modality_config": {
+            kind: {"method": f"get_{kind}_features", "method_output_name": "pooler_output"}
+            for kind in ("text", "image")
+        },
+        "module_output_name": "sentence_embedding",
+        "processing_kwargs": {"text": {"padding": "max_length", "truncation": True}},
+        "processor_kwargs": {"backend": "pil"},
+    },
+}
 
 
 def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
-    """Write a checkpoint as a folder of Hugging Face transformers, atomically.
+    """Write a checkpoint as a folder of transformers and sentence-transformers, atomically.
 
-    These are config.json, model.safetensors, processor and tokenizer.
+    These are config.json, model.safetensors, processor and tokenizer, and modules.json with what it
+    names.
 
     Args:
         checkpoint: a folder that `export` or open_clip wrote.
@@ -77,6 +100,8 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
     with atomic_folder(folder) as new:
         model.save_pretrained(new)
         processor.save_pretrained(new)
+        for name, content in _SENTENCE_FILES.items():
+            write_json(new / name, content)
         note = {"transformers": version("transformers"), "class": type(model).__name__}
         write_json(new / RECORD_FILE, {**read_record(checkpoint), "precision": "fp32", **note})
     return folder
