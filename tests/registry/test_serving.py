@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import openai
 import pandas
 import pytest
 import torch
@@ -386,6 +387,71 @@ def test_an_observer_cannot_fail_a_request(
     assert "of an observer" in caplog.text
 
 
+def client_of_openai(client: TestClient) -> openai.OpenAI:
+    """OpenAI's own client of a server in this process."""
+    options: Any = {"base_url": "http://testserver/v1", "http_client": client}
+    return openai.OpenAI(api_key="none", max_retries=0, **options)
+
+
+@pytest.mark.parametrize("more", [{}, {"encoding_format": "float"}], ids=["base64", "float"])
+def test_openais_client_gets_embeddings(loaded: LoadedModel, more: dict[str, Any]) -> None:
+    seen: list[Exchange] = []
+    server = TestClient(serving.build(deployed(loaded, ServingSettings()), [seen.append]))
+    create = client_of_openai(server).embeddings.create
+    u, t = embedded(loaded, PICTURES, TEXTS)
+    texts = create(model="toy-clip", input=TEXTS, **more)
+    uris = [f"data:image/png;base64,{image}" for image in IMAGES]
+    images = create(model="toy-clip", input=uris, **more)
+    single = create(model="toy-clip", input=TEXTS[1], **more)
+    expected = [t, u, t[1:2]]
+    for answer, vectors in zip((texts, images, single), expected, strict=True):
+        found = torch.tensor([each.embedding for each in answer.data])
+        torch.testing.assert_close(found, vectors, atol=1e-6, rtol=0)
+        assert [each.index for each in answer.data] == [*range(len(vectors))]
+        assert answer.model == "toy-clip"
+    # Each is three or two words, between the tokens of begin and end.
+    assert texts.usage.prompt_tokens == texts.usage.total_tokens == 5 + 4 + 5
+    assert (images.usage.total_tokens, single.usage.total_tokens) == (0, 4)
+    assert [(each.task, each.status) for each in seen] == [("embed", 200)] * 3
+    assert seen[0].table is not None and seen[0].table["text"].tolist() == TEXTS
+    assert samples(server)["compo_rows_total", "embed"] == 8
+
+
+URI = f"data:image/png;base64,{IMAGES[0]}"
+FAULTS: dict[str, tuple[type[openai.APIStatusError], dict[str, Any], str]] = {
+    "another model": (openai.NotFoundError, {"model": "gpt"}, "no 'gpt', expected 'toy-clip'"),
+    "token ids": (openai.BadRequestError, {"input": [1, 2]}, "input.0: Input should be a valid"),
+    "nothing": (openai.BadRequestError, {"input": []}, "input: List should have at least 1"),
+    "blank": (openai.BadRequestError, {"input": ["a", " "]}, "row 1: text is ' '"),
+    "both": (openai.BadRequestError, {"input": ["a", URI]}, "input.1 is an image, input.0 is not"),
+    "many": (openai.BadRequestError, {"input": ["a"] * 5}, "at most 4"),
+    "a large image": (
+        openai.BadRequestError,
+        {"input": [f"data:image/png;base64,{NOISE}"]},
+        "bytes, at most 5000",
+    ),
+    "half an image": (
+        openai.BadRequestError,
+        {"input": [f"data:;base64,{HALF}"]},
+        "cannot be decoded",
+    ),
+    "dimensions": (openai.BadRequestError, {"dimensions": 8}, "dimensions: Extra inputs"),
+    "a large body": (openai.APIStatusError, {"input": ["x" * 50_000]}, "50000 bytes"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_openais_client_is_told_why_it_gets_none(client: TestClient, fault: str) -> None:
+    kind, changed, reason = FAULTS[fault]
+    with pytest.raises(kind) as error:
+        client_of_openai(client).embeddings.create(
+            **{"model": "toy-clip", "input": "a cat", **changed}
+        )
+    assert reason in error.value.message
+    assert error.value.type == "invalid_request_error" and error.value.request_id
+    assert (error.value.code == "model_not_found") == (fault == "another model")
+
+
 def test_an_answer_that_takes_too_long_ends(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -553,8 +619,12 @@ CONTENT = (
     | st.dictionaries(st.sampled_from(FORMS), TABLE, min_size=1, max_size=2)
 )
 CSV = st.lists(st.lists(CELLS.map(str), max_size=3).map(",".join), max_size=5).map("\n".join)
+EMBEDDINGS = st.fixed_dictionaries(
+    {"model": st.just("toy-clip") | VALUES, "input": CELLS | STRINGS},
+    optional={"encoding_format": st.just("float") | VALUES, "dimensions": VALUES},
+)
 BODIES = (
-    CONTENT.map(json.dumps).map(str.encode)
+    (CONTENT | EMBEDDINGS).map(json.dumps).map(str.encode)
     | CSV.map(lambda lines: f"image,text\n{lines}".encode(errors="replace"))
     | st.binary(max_size=60)
     | st.integers(1, 25_000).map(lambda depth: b"[" * depth)
@@ -572,14 +642,16 @@ def test_any_request_is_answered_or_refused_in_a_line(
     @given(body=BODIES, kind=KINDS)
     def fuzz(body: bytes, kind: str) -> None:
         count_case()
-        response = client.post("/invocations", content=body, headers={"content-type": kind})
-        if response.status_code == 200:
-            assert isinstance(response.json()["predictions"], list)
-            return
-        assert 400 <= response.status_code < 500, response.text
-        reason = response.json()["message"]
-        assert reason.isprintable() and 0 < len(reason) <= 500
-        for internal in ("Traceback", "site-packages", str(Path(serving.__file__).parents[2])):
-            assert internal not in response.text
+        for path, key in (("/invocations", "predictions"), ("/v1/embeddings", "data")):
+            response = client.post(path, content=body, headers={"content-type": kind})
+            answer = response.json()
+            if response.status_code == 200:
+                assert isinstance(answer[key], list)
+                continue
+            assert 400 <= response.status_code < 500, response.text
+            reason = answer.get("error", answer)["message"]
+            assert reason.isprintable() and 0 < len(reason) <= 500
+            for internal in ("Traceback", "site-packages", str(Path(serving.__file__).parents[2])):
+                assert internal not in response.text
 
     fuzz()

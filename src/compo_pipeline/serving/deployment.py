@@ -320,7 +320,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._requests = self._create_metric(
-            Counter, "requests", "Requests to /invocations", "task", "status"
+            Counter, "requests", "Requests to the model", "task", "status"
         )
         self._seconds = self._create_metric(
             Histogram, "request_seconds", "Seconds until the response", "task", buckets=_SECONDS

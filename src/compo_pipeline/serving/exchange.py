@@ -1,4 +1,4 @@
-"""A request to `/invocations` and its answer, as the server hands them on."""
+"""A request to the served model and its answer, as the server hands them on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Deployed:
 
 @dataclass
 class Exchange:
-    """A request to `/invocations` with its answer, status and duration.
+    """A request to the served model with its answer, status and duration.
 
     Attributes:
         id: id of the request, as in the log.

@@ -233,15 +233,20 @@ def _image_values(model: ImageTextModel, cell: str) -> tuple[Any, ...]:
 
 def _text_columns(deployed: Deployed, texts: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
     """Yield name and values of each log column about texts: tokens, words, unknown words."""
+    yield "tokens", token_lengths(deployed.model, texts)
+    yield "words", [length_in_words(text) for text in texts]
+    if deployed.words is not None:
+        unknown = {text: unknown_words(text, deployed.words) for text in {*texts}}
+        yield "unknown_words", [unknown[text] for text in texts]
+
+
+def token_lengths(model: ImageTextModel, texts: Sequence[str]) -> list[int]:
+    """Number of tokens of each text, without padding."""
     distinct = list(dict.fromkeys(texts))
-    padding = int(deployed.model.tokens([""])[0, -1])
+    padding = int(model.tokens([""])[0, -1])
     lengths: dict[str, int] = {}
     for start in range(0, len(distinct), _TOKENIZED):
         some = distinct[start : start + _TOKENIZED]
-        ids = deployed.model.tokens(some).numpy()
+        ids = model.tokens(some).numpy()
         lengths |= zip(some, lengths_in_tokens(ids, padding).tolist(), strict=True)
-    yield "tokens", [lengths[text] for text in texts]
-    yield "words", [length_in_words(text) for text in texts]
-    if deployed.words is not None:
-        unknown = {text: unknown_words(text, deployed.words) for text in distinct}
-        yield "unknown_words", [unknown[text] for text in texts]
+    return [lengths[text] for text in texts]

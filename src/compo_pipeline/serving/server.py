@@ -1,4 +1,4 @@
-"""`compo-pipeline serve`: a registered version over HTTP, with MLflow's requests and answers.
+"""`compo-pipeline serve`: a registered version over HTTP, in MLflow's form and in OpenAI's.
 
 Beside `mlflow models serve` it has limits of body, time and connections, and errors of one line
 with an id that the log has too. No code of a version's folder runs: its weights, once verified,
@@ -8,10 +8,12 @@ answer through the model.py of this program.
 from __future__ import annotations
 
 import asyncio
+import base64
 import csv
 import io
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -19,9 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -29,21 +32,21 @@ import pandas as pd
 import torch
 from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from compo_pipeline.core.compute import choose_device, use_cores, use_one_core
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.loading import load
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry import versions
-from compo_pipeline.registry.model import RequestError
+from compo_pipeline.registry.model import Answered, ImageTextModel, RequestError
 from compo_pipeline.registry.reference import read_words
 from compo_pipeline.registry.settings import CHAMPION, RegistrationSettings
 from compo_pipeline.registry.tracking_settings import TrackingSettings
 from compo_pipeline.serving.challenger import Shadow, shadow_of
 from compo_pipeline.serving.deployment import Deployment, Follower, load_version
 from compo_pipeline.serving.exchange import Exchange, Observer, Served
-from compo_pipeline.serving.request_log import RequestLog
+from compo_pipeline.serving.request_log import RequestLog, token_lengths
 from compo_pipeline.serving.settings import ServingSettings
 
 if TYPE_CHECKING:
@@ -159,7 +162,7 @@ def build(
     shadow: Shadow | None = None,
     at_end: Sequence[Callable[[], object]] = (),
 ) -> Starlette:
-    """The web application: `/invocations`, `/ping`, `/health`, `/version`, `/metrics`, `/shadow`.
+    """The web application: `/invocations`, `/v1/embeddings`, and what tells of the server.
 
     Args:
         deployment: the model that answers, limits, metrics.
@@ -196,9 +199,13 @@ def build(
     def in_shadow(_: Request) -> Response:
         return JSONResponse({"challenger": None} if shadow is None else shadow.summary())
 
+    pool = ThreadPoolExecutor(_THREADS, initializer=use_one_core)
+    mlflow = Endpoint(deployment, observers, pool, _read_mlflow, _mlflow_error)
+    openai = Endpoint(deployment, observers, pool, _read_openai, _openai_error)
     return Starlette(
         routes=[
-            Route("/invocations", Invocations(deployment, observers).respond, methods=["POST"]),
+            Route("/invocations", mlflow.respond, methods=["POST"]),
+            Route("/v1/embeddings", openai.respond, methods=["POST"]),
             Route("/ping", Response("\n", media_type=JSON)),
             Route("/health", JSONResponse({"status": "ok"})),
             Route("/version", lambda _: JSONResponse(asdict(deployment.current.served))),
@@ -209,17 +216,35 @@ def build(
     )
 
 
-class Invocations:
-    """The endpoint `/invocations`: each request is read, answered in a thread, and handed on."""
+# The table and params that the model is asked, and what writes its answer as JSON.
+_Asked: TypeAlias = tuple[pd.DataFrame, dict[str, Any] | None, Callable[[Answered], str]]
+_Read: TypeAlias = Callable[[bytes, str, Exchange], _Asked]
 
-    def __init__(self, deployment: Deployment, observers: Sequence[Observer]) -> None:
-        """Start the threads' pool.
 
-        `observers` are called with every exchange.
+class Endpoint:
+    """A route's handler: each request is read, answered in a thread, and handed on."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        observers: Sequence[Observer],
+        pool: ThreadPoolExecutor,
+        read: _Read,
+        error: Callable[[Refusal, str], dict[str, Any]],
+    ) -> None:
+        """Handle requests of one form.
+
+        Args:
+            deployment: the model that answers, limits, metrics.
+            observers: are called with every exchange.
+            pool: threads that answer.
+            read: parses a body of a content type to the table and params that the model is asked,
+                and a function that writes the answer as JSON.
+            error: the JSON of a refusal and the request's id.
         """
-        self._deployment, self._observers = deployment, observers
+        self._deployment, self._observers, self._pool = deployment, observers, pool
         self._settings, self._metrics = deployment.settings, deployment.metrics
-        self._pool = ThreadPoolExecutor(_THREADS, initializer=use_one_core)
+        self._read, self._error = read, error
 
     async def respond(self, request: Request) -> Response:
         """Answer a request or say why not, then count and log it and call the observers."""
@@ -233,8 +258,7 @@ class Invocations:
                 response = Response(await self._answer(request, exchange), media_type=JSON)
         except Refusal as refusal:
             exchange.refusal = reason = str(refusal)
-            error = {"error_code": refusal.code, "message": reason, "request_id": exchange.id}
-            response = JSONResponse(error, refusal.status)
+            response = JSONResponse(self._error(refusal, exchange.id), refusal.status)
             if refusal.status == 504:  # perhaps not read to its end
                 response.headers["connection"] = "close"
         exchange.status, exchange.seconds = response.status_code, time.monotonic() - start
@@ -260,7 +284,8 @@ class Invocations:
             async with asyncio.timeout(seconds):
                 body = await _read_body(request, self._settings.body)
                 kind = request.headers.get("content-type", "")
-                return await loop.run_in_executor(self._pool, _answer, exchange, body, kind)
+                read = self._read
+                return await loop.run_in_executor(self._pool, _answer, exchange, read, body, kind)
         except TimeoutError:
             reason = f"no answer within {seconds} seconds: split the table, or try later"
             raise Refusal(504, reason, "DEADLINE_EXCEEDED") from None
@@ -298,25 +323,25 @@ def _call_observers(observers: Sequence[Observer], exchange: Exchange) -> None:
 
 def _answer(
     exchange: Exchange,
+    read: _Read,
     body: bytes,
     content_type: str,
 ) -> str:
-    """Parse a request's body and compute the answer, as JSON in the format of MLflow's server.
+    """Parse a request's body and compute the answer, as JSON.
 
     Raises:
         Refusal: for whatever keeps the request from an answer.
     """
-    model = exchange.deployed.model
-    table, params = read_table(body, content_type, model.limits.rows)
+    table, params, write = read(body, content_type, exchange)
     exchange.table, exchange.params = table, params
     try:
-        exchange.answered = model.answer(table, params)
+        exchange.answered = exchange.deployed.model.answer(table, params)
     except RequestError as error:
         status = ERROR_CODE_TO_HTTP_STATUS[error.error_code]
         # The variable is that of MLflow's server.
         reason = error.args[0].replace("COMPO_CLIP_IMAGE_ROOT", "serving.image_root")
         raise Refusal(status, reason, error.error_code) from None
-    return write_answer(exchange.answered.output)
+    return write(exchange.answered)
 
 
 _COLUMNS = ("image", "text")
@@ -382,6 +407,38 @@ class Refusal(Exception):
         self.status, self.code = status, code
 
 
+def _mlflow_error(refusal: Refusal, request: str) -> dict[str, Any]:
+    """A refusal as MLflow's server writes it."""
+    return {"error_code": refusal.code, "message": str(refusal), "request_id": request}
+
+
+def _read_mlflow(body: bytes, content_type: str, exchange: Exchange) -> _Asked:
+    """Read a request in MLflow's form."""
+    table, params = read_table(body, content_type, exchange.deployed.model.limits.rows)
+    return table, params, lambda answered: write_answer(answered.output)
+
+
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+def _validated(kind: type[_Body], body: bytes) -> _Body:
+    """Parse a body of JSON.
+
+    Raises:
+        Refusal: names the first key that is wrong.
+    """
+    try:
+        return kind.model_validate(json.loads(body))
+    except RecursionError:
+        raise Refusal(400, "the JSON is nested too deeply") from None
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        key = ".".join(map(str, fault["loc"])) or "the body"
+        raise Refusal(400, f"{key}: {fault['msg']}") from None
+    except ValueError as error:
+        raise Refusal(400, f"the body is not {JSON}: {error}") from None
+
+
 def read_table(
     body: bytes, content_type: str, most: int
 ) -> tuple[pd.DataFrame, dict[str, Any] | None]:
@@ -400,7 +457,7 @@ def read_table(
     kind = content_type.partition(";")[0].strip().lower()
     try:
         if kind == JSON:
-            columns, lines, params = RequestBody.model_validate(json.loads(body)).table()
+            columns, lines, params = _validated(RequestBody, body).table()
         elif kind == CSV:
             lines = filter(None, csv.reader(io.StringIO(body.decode("utf-8-sig"), newline="")))
             columns, params = list(next(lines, [])), None
@@ -408,12 +465,6 @@ def read_table(
             reason = f"the content type is '{kind}', expected {JSON} or {CSV}"
             raise Refusal(415, f"{reason}, with the bytes of an image as base64")
         rows = list(islice(lines, most + 1))
-    except RecursionError:
-        raise Refusal(400, "the JSON is nested too deeply") from None
-    except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False)[0]
-        key = ".".join(map(str, fault["loc"])) or "the body"
-        raise Refusal(400, f"{key}: {fault['msg']}") from None
     except (ValueError, csv.Error) as error:
         raise Refusal(400, f"the body is not {kind}: {error}") from None
     if len(rows) > most:
@@ -440,3 +491,59 @@ def write_answer(output: pd.DataFrame) -> str:
     # Row by row: other threads go on between two of them.
     records = (_encoded(dict(zip(names, row, strict=True))) for row in rows)
     return f'{{"predictions": [{", ".join(records)}]}}'
+
+
+_DATA_URI = re.compile(r"data:[^,\s]*;base64,", re.IGNORECASE)
+
+
+class EmbeddingsBody(BaseModel):
+    """A request for embeddings in OpenAI's form."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: Annotated[
+        list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
+    ] = Field(min_length=1)
+    model: str
+    encoding_format: Literal["float", "base64"] = "float"
+    user: str | None = None
+
+
+def _openai_error(refusal: Refusal, request: str) -> dict[str, Any]:
+    """A refusal as OpenAI's server writes it."""
+    kind = "invalid_request_error" if refusal.status < 500 else "server_error"
+    code = "model_not_found" if refusal.status == 404 else None
+    return {"error": {"message": str(refusal), "type": kind, "param": None, "code": code}}
+
+
+def _read_openai(body: bytes, content_type: str, exchange: Exchange) -> _Asked:
+    """Read a request for embeddings in OpenAI's form: texts, or images as data URIs.
+
+    Raises:
+        Refusal: it is no such request, or names another model.
+    """
+    if content_type.partition(";")[0].strip().lower() != JSON:
+        raise Refusal(415, f"the content type is '{content_type}', expected {JSON}")
+    asked, served = _validated(EmbeddingsBody, body), exchange.served
+    if asked.model != served.model:
+        raise Refusal(404, f"model: no '{asked.model}', expected '{served.model}'")
+    images = [_DATA_URI.match(item) is not None for item in asked.input]
+    if len({*images}) > 1:
+        place = images.index(not images[0])
+        found = f"input.{place} is {'an image' if images[place] else 'a text'}, input.0 is not"
+        raise Refusal(400, f"{found}: send images and texts in separate requests")
+    table = pd.DataFrame({"image" if images[0] else "text": asked.input}, dtype=object)
+    return table, {"task": "embed"}, partial(_write_embeddings, asked, exchange.deployed.model)
+
+
+def _write_embeddings(asked: EmbeddingsBody, model: ImageTextModel, answered: Answered) -> str:
+    """Serialise embeddings to JSON in OpenAI's form; an image counts as no token."""
+    vectors = answered.images if answered.texts is None else answered.texts
+    assert vectors is not None
+    tokens = 0 if answered.texts is None else sum(token_lengths(model, asked.input))
+    rows: list[Any] = vectors.tolist()
+    if asked.encoding_format == "base64":
+        rows = [base64.b64encode(row).decode() for row in vectors.astype("<f4")]
+    data = [{"object": "embedding", "index": k, "embedding": row} for k, row in enumerate(rows)]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return _encoded({"object": "list", "data": data, "model": asked.model, "usage": usage})
