@@ -295,6 +295,36 @@ def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
     registered.show_table()
 
 
+@cli.command()
+@click.argument("version")
+@click.argument("repository")
+@click.option("--public", is_flag=True, help="Let everyone read a repository that is created.")
+@_project_options
+@click.pass_obj
+def push(
+    project: ProjectMetadata,
+    version: str,
+    repository: str,
+    *,
+    public: bool,
+    env: str | None,
+    params: dict[str, Any],
+) -> None:
+    """Upload a registered version to the Hugging Face hub.
+
+    VERSION is its number or alias, or models:/<name>/<version>, and REPOSITORY is <owner>/<name>.
+    The repository is private, unless --public is given.
+    """
+    offline.set_hub_offline(False)
+    from compo_pipeline.registry import publishing
+    from compo_pipeline.registry import runs as tracking
+
+    settings = _settings(project, env, params)
+    tracking.connect(settings.tracking, project.project_path)
+    url, private = publishing.push(version, repository, settings.registration, public=public)
+    click.echo(f"Pushed: {url} ({'private' if private else 'public'})")
+
+
 @cli.command(name="train")
 @_project_options
 @click.pass_obj

@@ -10,14 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import open_clip
 import pandas as pd
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from mlflow.exceptions import MlflowException
 from PIL import Image
 from rich.console import Console
+from sentence_transformers import SentenceTransformer
+from tests.hub_server import Hub
 
 from compo_pipeline.core.hashing import file_hash
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import export, load
@@ -25,6 +30,7 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import registration, versions
 from compo_pipeline.registry import runs as tracking
 from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
+from compo_pipeline.registry.publishing import push
 from compo_pipeline.registry.reference import write_reference
 from compo_pipeline.registry.registration import (
     Registered,
@@ -298,3 +304,89 @@ def test_requirements_are_pinned_and_on_a_package_index(tiny_clip: Path, tmp_pat
     pins = requirements(tiny_clip)
     assert all(pin.count("==") == 1 and "+" not in pin for pin in pins)
     assert not any(pin.startswith("transformers") for pin in pins)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A stand-in of the hub, whose client has a token."""
+    server = Hub()
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    yield server
+    server.shutdown()
+
+
+def test_a_version_is_pushed_to_the_hub(
+    registered: Registered, comparison: Comparison, hub: Hub, tmp_path: Path
+) -> None:
+    assert push("challenger", "me/tiny", SETTINGS, public=False) == (f"{hub.url}/me/tiny", True)
+    hub.files["me/tiny"] |= {"old.safetensors": b"", "logo.png": b""}
+    uri = f"models:/compo-clip/{registered.version}"
+    assert push(uri, "me/tiny", SETTINGS, public=True)[1], "it stays private"
+    assert hub.private == {"me/tiny"}
+    assert {token for kind, _, token in hub.seen if kind == "POST"} == {"Bearer hf_secret"}
+    files = hub.files["me/tiny"]
+    assert "logo.png" in files and "old.safetensors" not in files
+    assert not any(name.startswith("evidence") for name in files)
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    assert load(tmp_path).fingerprint == version_of("challenger").tags["fingerprint"]
+    model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{tmp_path}")
+    sentences = SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
+    texts, image = ["a cat", "two dogs"], Image.radial_gradient("L").resize((32, 32))
+    with torch.no_grad():
+        tokens = open_clip.get_tokenizer(f"local-dir:{tmp_path}")(texts)
+        encoded = model.eval().encode_text(tokens, normalize=True)
+        shown = model.encode_image(preprocess(image)[None], normalize=True)
+    near = {"atol": 1e-6, "rtol": 0.0}
+    torch.testing.assert_close(torch.from_numpy(sentences.encode(texts)), encoded, **near)
+    torch.testing.assert_close(torch.from_numpy(sentences.encode([image])), shown, **near)
+    card = ModelCard(files["README.md"].decode())
+    assert [
+        (each.dataset_type, each.dataset_name, each.metric_name, each.metric_value)
+        for each in card.data.eval_results
+    ] == [
+        ("retrieval", "Retrieval raw", row.label, round(row.estimate.value, 2))
+        for row in comparison.rows
+    ]
+    for said in ("hf-hub:me/tiny", 'SentenceTransformer("me/tiny")'):
+        assert said in card.text
+    assert "sentence-transformers" in card.data.tags
+    assert not push(uri, "me/new", SETTINGS, public=True)[1]
+
+
+def refused_push(*given: Any, public: bool = False, **settings: Any) -> str:
+    with pytest.raises((SettingsError, VersionError)) as error:
+        push(*given, replace(SETTINGS, **settings), public=public)
+    assert "\n" not in error.value.message
+    return error.value.message
+
+
+def test_nothing_is_pushed_unless_all_is_as_it_should_be(
+    registered: Registered,
+    hub: Hub,
+    key_pair: Callable[[str], SigningSettings],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    assert "nobody" in refused_push("nobody", "me/tiny")
+    assert "'tiny' has no owner" in refused_push("challenger", "tiny")
+    assert "me/ti ny" in refused_push("challenger", "me/ti ny")
+    unsigned = refused_push("challenger", "me/tiny", signing=key_pair("push"))
+    assert "is not the model that was registered" in unsigned
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE=0" in refused_push("challenger", "me/tiny")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
+    assert "hf auth login" in refused_push("challenger", "me/tiny")
+    assert not hub.seen, "the hub was asked nothing"
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    hub.files["me/known"] = {}
+    assert "is public already: add --public" in refused_push("challenger", "me/known")
+    assert hub.files["me/known"] == {}
+    hub.shutdown()
+    hub.server_close()
+    assert "me/tiny: ConnectError" in refused_push("challenger", "me/tiny")

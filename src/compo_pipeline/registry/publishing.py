@@ -1,0 +1,114 @@
+"""Publishing a registered version as a model repository of the Hugging Face hub.
+
+The repository holds the open_clip folder with its model card and, where transformers has such a
+model, the files of transformers and sentence-transformers. A version's evidence stays here: it has
+embeddings and words of the training data's captions.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+
+from huggingface_hub import HfApi, ModelCard, constants, get_token
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
+from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.models.hf_export import to_hugging_face
+from compo_pipeline.models.hub import reason
+from compo_pipeline.models.settings import REGISTRY_PREFIX
+from compo_pipeline.models.weights import RECORD_FILE
+from compo_pipeline.registry import versions
+from compo_pipeline.registry.evidence import EVIDENCE_FOLDER
+from compo_pipeline.registry.registration import CARD
+from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.registry.verification import load_checked, verified
+
+_HERE = "local-dir:<this folder>"
+_ALSO = ("transformers", "sentence-transformers")
+
+log = logging.getLogger(__name__)
+
+
+def push(
+    version: str, repository: str, settings: RegistrationSettings, *, public: bool
+) -> tuple[str, bool]:
+    """Upload a version, once its files are verified, in one commit.
+
+    Weights and JSON files that an earlier push left in the repository are deleted.
+
+    Args:
+        version: number or alias of a version, or `models:/<name>/<version>`.
+        repository: `owner/name`; it is created if it is missing.
+        settings: name of the registered model, and the public key.
+        public: whether everyone may read a repository that is created.
+
+    Returns:
+        The repository's address, and whether it is private.
+
+    Raises:
+        SettingsError: there is no such version, no token or no network, the hub refuses, or the
+            repository is public and `public` does not say so.
+        VersionError: the version's files are not those that were registered.
+    """
+    if constants.HF_HUB_OFFLINE:
+        raise SettingsError("push: HF_HUB_OFFLINE forbids the network; set HF_HUB_OFFLINE=0")
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        raise SettingsError(f"push: {reason(error)}") from None
+    if "/" not in repository:
+        raise SettingsError(f"push: '{repository}' has no owner, expected <owner>/{repository}")
+    if (token := get_token()) is None:
+        raise SettingsError("push: no token of the hub: run `hf auth login`, or set HF_TOKEN")
+    number = int(version) if version.isdecimal() else None
+    found = (
+        versions.version_of(version, "push")
+        if version.startswith(REGISTRY_PREFIX)
+        else versions.find(settings.name, version, number, "push")
+    )
+    api = HfApi(token=token)
+    with tempfile.TemporaryDirectory() as temporary:
+        files = verified(found, Path(temporary) / "version", settings.signing)
+        files.load()
+        _add_transformers(files.export, repository, str(files.lineage.fingerprint))
+        try:
+            url = str(api.create_repo(repository, private=not public, exist_ok=True))
+            private = bool(api.model_info(repository).private)
+            if private or public:
+                api.upload_folder(
+                    repo_id=repository,
+                    folder_path=files.export,
+                    ignore_patterns=[f"{EVIDENCE_FOLDER}/*"],
+                    delete_patterns=["*.safetensors", "*.json"],
+                    commit_message=f"{found.name} version {found.version}",
+                )
+                return url, private
+        except Exception as error:
+            raise SettingsError(f"push: {repository}: {reason(error)}") from error
+    raise SettingsError(f"push: {repository} is public already: add --public, or name another one")
+
+
+def _add_transformers(export: Path, repository: str, fingerprint: str) -> None:
+    """Add the files of transformers, if there are any, to an exported folder and to its card.
+
+    A tokenizer of transformers takes the place of the same files of open_clip, which must load it.
+    """
+    card = ModelCard(
+        (export / CARD).read_text(encoding="utf-8").replace(_HERE, f"hf-hub:{repository}")
+    )
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = to_hugging_face(export, Path(temporary) / "transformers")
+            (folder / RECORD_FILE).unlink()
+            shutil.copytree(folder, export, dirs_exist_ok=True)
+        load_checked(export, fingerprint)
+        card.data.tags = [*(card.data.tags or ()), *_ALSO]
+        also = f'sentence-transformers loads it too: `SentenceTransformer("{repository}")`.'
+        card.text = card.text.replace("\n## Results\n", f"\n{also}\n\n## Results\n", 1)
+    except SettingsError as error:
+        log.warning("Without the files of transformers: %s", error.message)
+    card.save(export / CARD)
