@@ -187,7 +187,7 @@ def test_the_defects_of_the_official_files_are_found(
 class _Model(SimpleNamespace):
     """What `score_models` asks of a loaded model."""
 
-    name = fingerprint = "m"
+    name, fingerprint, cost = "m", "m", None
 
 
 @pytest.fixture

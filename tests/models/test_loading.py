@@ -340,7 +340,7 @@ def test_a_skeleton_has_the_parts_of_the_weights_file_and_no_weights(
     folder: str, request: pytest.FixtureRequest
 ) -> None:
     place: Path = request.getfixturevalue(folder)
-    module = skeleton(sources.folder_source(place, "tiny"))
+    module = skeleton("tiny", sources.folder_source(place, "tiny").model_cfg)
     stored = load_file(place / "open_clip_model.safetensors")
     assert {name: value.shape for name, value in module.state_dict().items()} == {
         name: value.shape for name, value in stored.items()

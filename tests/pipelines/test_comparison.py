@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.core.files import record_json, write_json
+from compo_pipeline.core.files import read_json, record_json, write_json
 from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.core.table_files import write_rows
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
-from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
+from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison, ScoresFingerprint
 from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.evaluation.suite import compare_runs
+from compo_pipeline.models.cost import ModelCost
+from compo_pipeline.pages.report import suite_page
 from compo_pipeline.pipelines.comparison.nodes import run_cells
 from compo_pipeline.pipelines.comparison.pipeline import create_pipeline
 from compo_pipeline.project.problems import check_resources
@@ -33,6 +35,10 @@ SETS = {
 }
 GIVEN = {"set": "two", "comparison_sets": {"two": {"seeds": 2}}, "training": {"workers": 0}}
 COMMAND = CommandOptions("smoke", GIVEN)
+COSTS = {
+    "small": ModelCost((87.8, 151.3), (4.4, 3.0)),
+    "large": ModelCost((86.2, 149.6), (17.5, 3.0)),
+}
 
 
 @pytest.fixture
@@ -126,16 +132,20 @@ def test_the_settings_of_all_cells_are_checked_before_the_run(
     monkeypatch.chdir(bootstrapped)
     compares = create_pipeline()
 
-    def check(variant: str) -> None:
+    def check(variant: str, **params: Any) -> None:
         cells = {"first": {"method": "clic"}, "x": {"method": "fsc_clip", "variant": variant}}
         sets = {"s": parse(ComparisonSet, {"cells": cells}, "comparison_sets.s")}
         given = replace(shipped, comparison_sets=sets, set="s")
-        check_resources(given, CommandOptions(), compares)
+        check_resources(given, CommandOptions(params=params), compares)
 
-    key = r"comparison_sets\.s\.cells\.x: variant: .*'lor' of fsc_clip; did you mean 'lora'\?"
-    with pytest.raises(SettingsError, match=key) as error:
+    key = r"comparison_sets\.s\.cells\.x: "
+    with pytest.raises(SettingsError, match=key + ".*'lor' of fsc_clip; did you mean 'lora'") as e:
         check("lor")
-    assert "cells.first" not in str(error.value)
+    assert "cells.first" not in str(e.value)
+    # A base without what one of the methods needs.
+    with pytest.raises(SettingsError, match=key + "model.name: 'RN50' gives no features of") as e:
+        check("default", model={"name": "RN50", "pretrained": None})
+    assert "cells.first" not in str(e.value)
 
 
 def test_what_each_cell_has_of_its_own_is_no_option(started: list[list[str]]) -> None:
@@ -181,10 +191,11 @@ def store(folder: Path, method: str, rows: list[Score], base: str = "f0") -> str
     chance = {("sugar_crepe", "accuracy", "swap_att"): 0.5}
     found = compare([rows], models, run_pairs(models), chance)
     compared = {
-        BASE: ComparedModel("base", "base", fingerprint=base),
-        FINE_TUNED: ComparedModel(method, method, fingerprint=f"of {method}"),
+        BASE: ComparedModel("base", "base", base, base, COSTS.get(base)),
+        FINE_TUNED: ComparedModel(method, method, base, f"of {method}", COSTS.get(base)),
     }
-    comparison = Comparison(compared, tuple(found), "few")
+    items = ScoresFingerprint("sugar_crepe", "items", "images", "1", {})
+    comparison = Comparison(compared, tuple(found), "few", scored=(items,))
     folder.mkdir(parents=True)
     write_rows(folder / "scores.parquet", rows, Score)
     write_json(folder / "comparison.json", record_json(comparison))
@@ -230,11 +241,59 @@ def test_cells_are_compared_with_the_base_over_all_seeds(tmp_path: Path) -> None
     assert row["values"]["CLIC"] == alone["values"]["CLIC"]
 
 
-def test_runs_of_another_base_are_refused(tmp_path: Path) -> None:
-    rows = [*scores("base", [True, False]), *scores("clic", [True, True])]
-    cells = [
-        {"label": label, "folders": [store(tmp_path / label, "clic", rows, base=label)]}
-        for label in ("a", "b")
-    ]
-    with pytest.raises(ValueError, match="b: its base model is another one"):
-        compare_runs(load_runs(cells))
+def of_two_bases(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Cells by base, of two seeds each: one base is right on 4 items of 40, the other on 20."""
+    right = {
+        "small": (4, {"A": (20, 30), "B": (8, 4)}),
+        "large": (20, {"C": (22, 19)}),
+    }
+    cells: dict[str, list[dict[str, Any]]] = {}
+    for base, (known, trained) in right.items():
+        before = scores("base", [place < known for place in range(40)])
+        for label, seeds in trained.items():
+            folders = []
+            for seed, count in enumerate(seeds):
+                rows = [*before, *scores(label, [place < count for place in range(40)])]
+                folders.append(store(folder / label / str(seed), label, rows, base=base))
+            cells.setdefault(base, []).append({"label": label, "folders": folders})
+    return cells
+
+
+def test_a_page_of_two_bases_equals_the_two_pages_apart(tmp_path: Path) -> None:
+    cells = of_two_bases(tmp_path)
+    (a, b), (c,) = cells.values()
+    suite = compare_runs(load_runs([a, c, b]))
+    (row,) = suite.rows
+    assert list(suite.models) == ["base small", "A", "B", "base large", "C"]
+    assert suite.against == {"A": "base small", "B": "base small", "C": "base large"}
+    for base, own in cells.items():
+        (alone,) = compare_runs(load_runs(own)).rows
+        expected = {f"base {base}" if name == BASE else name: v for name, v in alone.values.items()}
+        assert {name: row.values[name] for name in expected} == expected
+        for each in alone.differences:
+            found = row.difference_of(each.model)
+            assert found is not None
+            assert replace(found, against=BASE, p_holm=each.p_holm) == each
+    # Corrected over the whole page.
+    smallest = min(row.differences, key=lambda each: each.p)
+    assert smallest.p_holm == pytest.approx(3 * smallest.p)
+
+    html, markdown, *_ = suite_page(suite, "Two bases", {}).files("page.html", "page.md").values()
+    for text in (str(html), str(markdown)):
+        assert "Differences from the own base" in text and "C - base large" in text
+    assert "| C | base large | 149.6 | 86.2 | 17.5 | 3.0 |" in str(markdown)
+
+
+def test_runs_of_other_items_or_of_several_bases_in_one_cell_are_refused(tmp_path: Path) -> None:
+    (a, b), (c,) = of_two_bases(tmp_path).values()
+    mixed = {**a, "folders": [*a["folders"], *c["folders"]]}
+    with pytest.raises(ValueError, match="^A: its seeds are of several base models"):
+        compare_runs(load_runs([b, mixed]))
+    with pytest.raises(ValueError, match="^'base' is the name of the base model"):
+        compare_runs(load_runs([{**a, "label": "base"}]))
+    place = Path(b["folders"][1], "comparison.json")
+    stored = read_json(place)
+    stored["scored"][0]["items"] = "others"
+    write_json(place, stored)
+    with pytest.raises(ValueError, match="^B: its items of sugar_crepe are not those of A"):
+        compare_runs(load_runs([a, b]))

@@ -12,6 +12,7 @@ from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.benchmarks.suites import enabled_sets
 from compo_pipeline.core import settings as configuration
 from compo_pipeline.core import variants
+from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.settings import SettingsError, parse, speed_keys
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.methods.registry import METHODS, build, method_type
@@ -19,6 +20,7 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.project.settings import all_values, loader_of
 from compo_pipeline.training.optimisation import learning_rate
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
+from compo_pipeline.tuning.cells import find_cells
 
 # Whose values no paper gives, or that say where and how a run proceeds.
 OF_NO_PAPER = {
@@ -35,6 +37,8 @@ OF_NO_PAPER = {
 }
 PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yml").read_text())
 RECIPES = PAPERS["recipes"]
+CONF = Path(__file__).parents[2] / "conf"
+SETS = yaml.safe_load((CONF / "base/parameters_comparison.yml").read_text())["comparison_sets"]
 
 
 @pytest.fixture(scope="module")
@@ -220,12 +224,33 @@ def test_every_named_variant_can_be_used(parameters, method):
         params = variants.applied({**plain, "variant": name}, {})
         found = leaves(params)
         assert {key: found[key] for key in values} == values
-        parse(TrainingSettings, params["training"], "training")
-        parse(ModelSettings, params["model"], "model")
-        parse(CounterfactualSettings, params["counterfactuals"], "counterfactuals")
-        chosen = method_type(method)
-        parse(chosen.views_type, params[method]["views"], f"{method}.views")
-        parse(chosen.objective_type, params[method]["objective"], f"{method}.objective")
+        refuse_unusable(params, method)
+
+
+def refuse_unusable(params: dict[str, Any], method: str) -> None:
+    """Raise an error if a training's settings do not parse."""
+    parse(TrainingSettings, params["training"], "training")
+    parse(ModelSettings, params["model"], "model")
+    parse(CounterfactualSettings, params["counterfactuals"], "counterfactuals")
+    chosen = method_type(method)
+    parse(chosen.views_type, params[method]["views"], f"{method}.views")
+    parse(chosen.objective_type, params[method]["objective"], f"{method}.objective")
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_cell_of_the_shipped_sets_can_be_trained(parameters, bootstrapped, monkeypatch, name):
+    """On one dataset, by a known method under named variants or the environment's own recipe."""
+    monkeypatch.chdir(bootstrapped)
+    envs = {cell.get("env") for cell in SETS[name]["cells"].values()}
+    env = next(iter(sorted(envs - {None})), "base")
+    dataset = parameters(env)["dataset"]
+    for label, cell in find_cells(name, SETS, dataset, CommandOptions(env)).cells.items():
+        method, variant = cell["params"]["method"], cell["params"]["variant"]
+        plain = {**parameters(cell["env"]), "method": method, "variant": variant}
+        named = {*plain["variants"]["all"], *plain["variants"].get(method, {}), "default"}
+        own = parameters(cell["env"])["variant"]
+        assert variant == own or {*variant.split("+")} <= named, label
+        refuse_unusable(variants.applied(plain, {}, cell["env"]), method)
 
 
 def test_explicit_parameters_override_a_variant(context):

@@ -41,6 +41,7 @@ from compo_pipeline.evaluation.metrics import benchmark_labels
 from compo_pipeline.evaluation.scoring import SCORING, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices, scored_items
+from compo_pipeline.models.cost import ModelCost
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE
@@ -81,12 +82,14 @@ class ComparedModel:
         label: name for readers.
         weights: the name of its weights.
         fingerprint: fingerprint of its weights.
+        cost: its size and the operations of its towers, if they are known.
     """
 
     name: str
     label: str
     weights: str = ""
     fingerprint: str = ""
+    cost: ModelCost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +140,9 @@ class ScoresFingerprint:
 class Comparison:
     """Comparison of several models on the same benchmark items.
 
-    The first model is the reference. A run has the models base, control and fine_tuned; a list of
-    models, two of them, a challenger and its opponent, or recipes have names of their own. Values
+    The first model is the reference, unless recipes of several bases are compared. A run has the
+    models base, control and fine_tuned; a list of models, two of them, a challenger and its
+    opponent, or recipes have names of their own. Values
     are per cent. `conclusions` are the lines of `conclusions.summary_lines`. `titles` are labels of
     benchmarks whose files are not the official ones. `scored` has a fingerprint of each benchmark's
     scores, and `sources` says where its items are from (`Subtask.source`). `suite` is
@@ -174,6 +178,14 @@ class Comparison:
     def reference(self) -> str:
         """Name of the first model, with which all further models are compared."""
         return next(iter(self.models))
+
+    @property
+    def against(self) -> dict[str, str]:
+        """Name of the base or baseline of each further model, by the name of that model."""
+        against: dict[str, str] = {}
+        for each in self.rows[0].differences if self.rows else ():
+            against.setdefault(each.model, each.against)
+        return against
 
     @property
     def headlines(self) -> list[Row]:
@@ -277,7 +289,7 @@ def score_models(
         own = score_model(subtasks, embedded, name)
         rows.append(Table.spilled(own.rows, Score, store))
         chances.append(own.chance)
-        compared[key] = ComparedModel(name, label, loaded.name, loaded.fingerprint)
+        compared[key] = ComparedModel(name, label, loaded.name, loaded.fingerprint, loaded.cost)
         audits.extend([] if audits else audit(subtasks, embedded))
 
     for key, load_model in models.items():

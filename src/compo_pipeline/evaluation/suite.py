@@ -29,7 +29,7 @@ from compo_pipeline.evaluation.comparison import (
     merge_comparisons,
     renamed,
 )
-from compo_pipeline.evaluation.evaluate import Comparison, score_models
+from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison, score_models
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
@@ -119,34 +119,52 @@ def score_suite(
 def compare_runs(
     runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]], pairs: Sequence[Pair] = ()
 ) -> Comparison:
-    """Compare trained models with their base, each over several training seeds.
+    """Compare trained models with their own bases, each over several training seeds.
+
+    Each base is followed by its models. A single base is named `base`, several by their weights.
 
     Args:
-        runs: scores and comparison of each seed's run, by label. The base and the benchmark items
-            are the same throughout.
+        runs: scores and comparison of each seed's run, by label. The benchmark items are the same
+            throughout.
         pairs: labels that are compared with one another too, over the same seeds.
 
     Raises:
-        ValueError: models were not scored on the same items or are of several bases, or a label is
-            that of the base.
+        ValueError: models were not scored on the same items, the seeds of a label are of several
+            bases, or a label is that of the base.
     """
     if BASE in runs:
         raise ValueError(f"'{BASE}' is the name of the base model: give the runs another label")
-    first = next(iter(runs.values()))[0][1]
-    base = first.models[BASE]
+    (first_label, [(_, first), *_]), *_ = runs.items()
+    by_base: dict[str, list[str]] = {}
+    for label, seeds in runs.items():
+        for _, comparison in seeds:
+            if other := dict(_items_of(comparison) ^ _items_of(first)):
+                raise ValueError(
+                    f"{label}: its items of {', '.join(sorted(other))} are not those of "
+                    f"{first_label}: run evaluation again"
+                )
+        fingerprint, *others = {comparison.models[BASE].fingerprint for _, comparison in seeds}
+        if others:
+            raise ValueError(f"{label}: its seeds are of several base models: run them again")
+        by_base.setdefault(fingerprint, []).append(label)
     chance = {
         row.key: row.chance / 100
         for row in first.rows
         if row.chance is not None and not row.averaged
     }
-    models, tables = {BASE: base}, []
-    for label, seeds in runs.items():
-        own = seeds[0][1].models[FINE_TUNED]
-        if any(other.models[BASE].fingerprint != base.fingerprint for _, other in seeds):
-            raise ValueError(f"{label}: its base model is another one than that of the first run")
-        scores, names = [scores for scores, _ in seeds], {BASE: base.name, label: own.name}
-        tables.append(compare(scores, names, [(label, BASE)], chance, first.titles))
-        models[label] = replace(own, label=label)
+    models: dict[str, ComparedModel] = {}
+    tables = []
+    for labels in by_base.values():
+        base = runs[labels[0]][0][1].models[BASE]
+        key = BASE if len(by_base) == 1 else f"base {base.weights}"
+        if key in {*models, *runs}:
+            key += f" of {labels[0]}"
+        models[key] = replace(base, label=key)
+        for label in labels:
+            own = runs[label][0][1].models[FINE_TUNED]
+            scores, names = [scores for scores, _ in runs[label]], {key: base.name, label: own.name}
+            tables.append(compare(scores, names, [(label, key)], chance, first.titles))
+            models[label] = replace(own, label=label)
     for pair in pairs:
         both = zip(*(_relabelled(label, runs[label]) for label in pair), strict=True)
         scores = [Table.joined(tables) for tables in both]
@@ -159,6 +177,11 @@ def compare_runs(
         suite=first.suite,
         not_run=first.not_run,
     )
+
+
+def _items_of(comparison: Comparison) -> set[tuple[str, tuple[str, str]]]:
+    """Benchmarks of a run with the hashes of their items and images."""
+    return {(each.benchmark, (each.items, each.images)) for each in comparison.scored}
 
 
 def _relabelled(

@@ -21,6 +21,7 @@ from compo_pipeline.core.files import DamagedFileError, atomic_folder, write_jso
 from compo_pipeline.core.hashing import file_hash, tensors_hash
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import hub, sources, tokenizing, weights
+from compo_pipeline.models.cost import ModelCost, cost_of
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import ModelSource
 
@@ -66,6 +67,11 @@ class LoadedModel:
     def device(self) -> torch.device:
         """Device of the model's weights."""
         return next(self.model.parameters()).device
+
+    @property
+    def cost(self) -> ModelCost:
+        """Parameters, and operations of an image and of a text."""
+        return cost_of(skeleton(self.name, self.config["model_cfg"]), self.context_length)
 
     def to(self, device: str | torch.device) -> LoadedModel:
         """Move the model's weights to a device, and return the same object."""
@@ -191,14 +197,14 @@ def _configuration_errors(name: str) -> Iterator[None]:
         ) from error
 
 
-def skeleton(plan: ModelSource) -> torch.nn.Module:
+def skeleton(name: str, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
     """A model's module on the meta device, without weights, to inspect its parts and names.
 
     Raises:
         SettingsError: there is no such module, or a text tower's configuration cannot be fetched.
     """
     with torch.device("meta"):
-        return _build_module(plan.name, sources.architecture(plan.model_cfg)).eval()
+        return _build_module(name, sources.architecture(model_cfg)).eval().requires_grad_(False)
 
 
 def _square_size(name: str, model: torch.nn.Module) -> int:

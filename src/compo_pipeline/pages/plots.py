@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -101,12 +101,13 @@ def curves(frame: pd.DataFrame) -> list[Plot]:
 
 
 @mpl.rc_context(fname=STYLE)
-def scatter(frame: pd.DataFrame, file: str, **section: Any) -> list[Plot]:
+def scatter(frame: pd.DataFrame, file: str, bases: Collection[Any], **section: Any) -> list[Plot]:
     """Plot models as points: the first column of a table against each of the others, in per cent.
 
     Args:
-        frame: a row for each model, the baseline first.
+        frame: a row for each model.
         file: name of the PNG file.
+        bases: models that are drawn as squares.
         section: title and note of the section.
 
     Returns:
@@ -120,7 +121,7 @@ def scatter(frame: pd.DataFrame, file: str, **section: Any) -> list[Plot]:
     colours = mpl.colormaps["viridis_r"](np.linspace(0.1, 1, len(frame)))
     for ax, name in zip(axes, across, strict=True):
         for place, (label, point) in enumerate(frame.iterrows()):
-            marker = "o" if place else "s"
+            marker = "s" if label in bases else "o"
             ax.plot(point[name], point[up], marker, color=colours[place], label=str(label))
         ax.set(xlabel=f"{name}, %", ylabel=f"{up}, %" if ax is axes[0] else "")
         ax.margins(0.12)

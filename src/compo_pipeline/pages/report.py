@@ -195,32 +195,46 @@ def suite_page(
     """The page of several models' scores, and its plot.
 
     Args:
-        suite: the scored models.
+        suite: the scored models, of one base or of several.
         title: title of the page.
         facts: about the run.
         cards: sections of items on which models differ from the first one.
     """
-    first, *others = suite.models
-    labels = {name: name for name in suite.models}
-    further = ["chance", tables.DETECTABLE] if others else ["chance"]
+    labels, against = {name: name for name in suite.models}, suite.against
+    bases = [name for name in labels if name not in against]
+    single = len(bases) == 1 or not against
+    count = "one model"
+    if not single:
+        count = f"{len(against)} models of {len(bases)} bases"
+    elif len(labels) > 1:
+        count = f"{len(labels)} models, the first is the baseline"
+    further = ["chance", tables.DETECTABLE] if single and against else ["chance"]
+    heads = [name if single else f"{name} - {base}" for name, base in against.items()]
+    reference, tokenizer = bases[0] if single else "the own base", f" Tokenizer: {bases[0]}'s."
     sections: list[Section] = [
         tables.metrics_table(
-            suite.headlines, labels, (), further, title=HEADLINES, note=tables.PER_CENT
+            *(suite.headlines, labels, (), further),
+            title=HEADLINES,
+            note=tables.PER_CENT if single else tables.PER_CENT_OF_SEVERAL,
         ),
+        tables.costs_table(suite),
         tables.aggregates_table(suite),
         *plots.scatter(
             _role_means(suite),
             FRONTIER,
+            bases,
             title="Composition against what it may cost",
-            note="Means of the headline metrics of each kind. The square is the baseline.",
+            note="Means of the headline metrics of each kind. "
+            f"{'The square is the baseline' if single else 'Squares are bases'}.",
         ),
         tables.metrics_table(
-            suite.headlines if others else (),
+            suite.headlines if against else (),
             {},
-            others,
-            title=f"Differences from {first}",
+            heads,
+            title=f"Differences from {reference}",
             note=_DIFFERENCES,
         ),
+        tables.detectable_table(() if single else suite.headlines, heads),
         tables.metrics_table(suite.rows, labels, (), ["skipped"], title="All metrics", folded=True),
         *tables.published_tables(reference_rows(suite), labels),
         *cards,
@@ -231,9 +245,12 @@ def suite_page(
             words=["weights"],
             title="Models",
         ),
-        List([f"{one}." for one in suite.left_out], title=LEFT_OUT, note=_SKIPPED),
+        List(
+            [f"{one}." for one in suite.left_out],
+            title=LEFT_OUT,
+            note=_SKIPPED if single else _SKIPPED + tokenizer,
+        ),
     ]
-    count = f"{len(suite.models)} models, the first is the baseline" if others else "one model"
     return Page(title, f"Benchmarks: {count}", sections, facts=facts)
 
 
@@ -274,7 +291,7 @@ def show_bases(bases: Sequence[BaseModel]) -> None:
     for base in bases:
         cells: list[CellLike] = [""] * 5
         if not base.problem:
-            operations = [f"{number:.0f}" for number in base.gflops]
+            operations = [None if x is None else f"{x:.0f}" for x in base.gflops]
             size, formats = f"{base.parameters[1]:.0f} M", base.transformers or "no"
             cells = [size, *operations, base.tokens, formats]
         rows.append([base.name, *cells, "?" if base.problem else ", ".join(base.misfits) or "-"])

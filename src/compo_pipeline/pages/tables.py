@@ -32,6 +32,7 @@ PER_CENT = (
     "Per cent, with 95% intervals. Green is above the first model and red below it, where the "
     "paired difference is significant at 5% after Holm's correction over all comparisons."
 )
+PER_CENT_OF_SEVERAL = PER_CENT.replace("the first model", "the own base")
 DETECTABLE = "detectable"
 _DETECTABLE_NOTE = (
     " Detectable: the true difference from the first model that a test at 5% finds with a power of "
@@ -98,6 +99,37 @@ def headline_table(comparison: Comparison, title: str) -> Table:
     heads = [f"{labels[FINE_TUNED]} - {role}" for role in labels if role != FINE_TUNED]
     rows = comparison.headlines
     return metrics_table(rows, labels, heads, [DETECTABLE], title=title, note=PER_CENT)
+
+
+def costs_table(suite: Comparison) -> Table:
+    """Base and cost of each model, without rows where all are alike."""
+    base = {name: suite.against.get(name, name) for name in suite.models}
+    alike = len({(base[name], model.cost) for name, model in suite.models.items()}) == 1
+    lines: list[list[CellLike]] = []
+    for name, model in () if alike else suite.models.items():
+        cost = [*reversed(model.cost.parameters), *model.cost.gflops] if model.cost else [None] * 4
+        lines.append([name, base[name] if name in suite.against else "", *cost])
+    return Table(
+        ["model", "base", "parameters, M", "image tower, M", "GFLOPs image", "text"],
+        lines,
+        ["base"],
+        title="Cost",
+        note="Of one image and one text; a multiplication and an addition are two operations.",
+    )
+
+
+def detectable_table(rows: Iterable[Row], heads: Sequence[str]) -> Table:
+    """The least detectable difference of each model in each metric."""
+    return Table(
+        ["metric", *heads],
+        [
+            [row.label, *(each.least_detectable for each in row.differences[: len(heads)])]
+            for row in rows
+        ],
+        title="Least detectable differences",
+        note="Points: the true difference from the own base that a test at 5% finds with a power "
+        "of 80%.",
+    )
 
 
 def aggregates_table(comparison: Comparison) -> Table:

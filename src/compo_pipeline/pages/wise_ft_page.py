@@ -60,7 +60,7 @@ def wise_ft_page(
     note += "".join(f" {ROLE_LABELS[role]}: {sets[role]}." for role in map(str, means))
     means = means.rename(columns=ROLE_LABELS)
     sections = [
-        *scatter(means, "trade_off.png", title="The trade-off", note=note),
+        *scatter(means, "trade_off.png", list(means.index[:1]), title="The trade-off", note=note),
         table,
         Text(
             "All metrics are in `figures.csv` beside this page. A run with `--params "

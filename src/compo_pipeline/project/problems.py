@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.remote import RemoteError
 from compo_pipeline.core.settings import PlainError, SettingsError, with_values
 from compo_pipeline.core.tables import CARVED, HELD_OUT, splits_of
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
 
     from compo_pipeline.benchmarks.settings import BenchmarksSettings
-    from compo_pipeline.core.provenance import CommandOptions
     from compo_pipeline.data.settings import DataSettings
     from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.project.settings import Parameters
@@ -390,7 +390,8 @@ def _models(run: Run) -> Iterator[str]:
 
             plan = find_source(settings.model)
             method = build(settings.method, **settings.method_settings)
-            yield from misfits(skeleton(plan), plan.name, method, settings.training)
+            module = skeleton(plan.name, plan.model_cfg)
+            yield from misfits(module, plan.name, method, settings.training)
     if run.reads("model_lists"):
         from compo_pipeline.evaluation.suite import listed_models
         from compo_pipeline.registry.runs import configure
@@ -418,17 +419,31 @@ def _model(settings: ModelSettings, key: str, *, registered: bool = False) -> It
 
 
 def _cells(run: Run) -> Iterator[str]:
-    """Yield errors for the settings of every run of the chosen comparison set."""
+    """Yield errors for settings, texts and models of every run of the chosen comparison set."""
     settings = run.settings
     if not run.reads("comparison_sets"):
         return
-    from compo_pipeline.tuning.cells import CONF, find_cells
+    from kedro.framework.project import pipelines
+
+    from compo_pipeline.tuning.cells import PIPELINES, find_cells
 
     sets, name = settings.comparison_sets, settings.set
     found = find_cells(name, sets, settings.dataset, run.command)
+    trained = sum((pipelines[each] for each in PIPELINES[1:]), pipelines[PIPELINES[0]])
+    cells: dict[str, list[str]] = {}
     for label, cell in found.cells.items():
-        try:
-            read_settings(loader_of(CONF, cell["env"], with_values({}, cell["params"])))
-        except SettingsError as error:
-            for line in error.message.replace("--params: ", "params: ").splitlines():
-                yield f"comparison_sets.{name}.cells.{label}: {line}"
+        command = CommandOptions(cell["env"], with_values({}, cell["params"]))
+        for line in _errors_of(_cell, command, trained):
+            cells.setdefault(line.replace("--params: ", "params: "), []).append(label)
+    for line, (label, *others) in cells.items():
+        also = f" (and so of the cells {'; '.join(others)})" if others else ""
+        yield f"comparison_sets.{name}.cells.{label}: {line}{also}"
+
+
+def _cell(command: CommandOptions, pipeline: Pipeline) -> Iterator[str]:
+    """Yield errors for one run of a comparison set."""
+    from compo_pipeline.tuning.cells import CONF
+
+    settings = read_settings(loader_of(CONF, command.env, command.params))
+    for check in (_texts, _models):
+        yield from _errors_of(check, Run(settings, command, pipeline))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from open_clip.tokenizer import SimpleTokenizer
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import nn
 
 from compo_pipeline.core.settings import PlainError
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models import hf_export
+from compo_pipeline.models.cost import cost_of
 from compo_pipeline.models.loading import skeleton
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.sources import find_architecture
@@ -28,8 +27,7 @@ class BaseModel:
     Attributes:
         name: name in the list of models.
         parameters: parameters of the image tower and of the whole model, in millions.
-        gflops: floating-point operations of one image and of one text, in billions. A
-            multiplication and an addition count as two.
+        gflops: operations of one image and of one text (`ModelCost.gflops`).
         tokens: ids of one text.
         misfits: reason why a method cannot train it, by the method's label. Methods that fit are
             left out.
@@ -39,7 +37,7 @@ class BaseModel:
 
     name: str
     parameters: tuple[float, float] = (0, 0)
-    gflops: tuple[float, float] = (0, 0)
+    gflops: tuple[float | None, float | None] = (0, 0)
     tokens: int = 0
     misfits: Mapping[str, str] = field(default_factory=dict)
     transformers: str = ""
@@ -59,17 +57,15 @@ def describe(
     """
     try:
         plan = find_architecture(model)
-        module: Any = skeleton(plan).requires_grad_(False)
+        module = skeleton(plan.name, plan.model_cfg)
     except PlainError as error:
         return BaseModel(name, problem=error.message)
-    side = module.visual.image_size
-    image = torch.zeros(1, 3, *(side if isinstance(side, tuple) else (side, side)), device="meta")
     tokens = int(plan.model_cfg["text_cfg"].get("context_length", 77))
-    text = torch.zeros(1, tokens, dtype=torch.long, device="meta")
+    cost = cost_of(module, tokens)
     return BaseModel(
         name,
-        parameters=(_millions(module.visual), _millions(module)),
-        gflops=(_gflops(module.encode_image, image), _gflops(module.encode_text, text)),
+        parameters=cost.parameters,
+        gflops=cost.gflops,
         tokens=tokens,
         transformers=_transformers_class(module, plan.model_cfg["embed_dim"]),
         misfits={
@@ -78,16 +74,6 @@ def describe(
             if (reason := next(misfits(module, plan.name, method, recipe), None))
         },
     )
-
-
-def _millions(module: nn.Module) -> float:
-    return sum(parameter.numel() for parameter in module.parameters()) / 1e6
-
-
-def _gflops(encode: Callable[[Tensor], Tensor], inputs: Tensor) -> float:
-    with FlopCounterMode(display=False) as counter:
-        encode(inputs)
-    return float(counter.get_total_flops()) / 1e9
 
 
 def _transformers_class(module: nn.Module, width: int) -> str:

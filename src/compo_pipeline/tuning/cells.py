@@ -148,7 +148,8 @@ def find_cells(
         if shared.get("dataset", named["dataset"]) != dataset:
             raise SettingsError(
                 f"{key}.env: the dataset of conf/{cell.env} is '{named['dataset']}', expected "
-                f"'{dataset}', that of this run"
+                f"'{dataset}', that of this run; run `kedro run --env={cell.env} "
+                f"--pipeline=comparison --params set={name}`"
             )
         method = cell.method or named["method"]  # one of both has it
         variant = cell.variant or named.get("variant", "default")

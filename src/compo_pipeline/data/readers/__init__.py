@@ -233,7 +233,8 @@ def locate_source(data: DataSettings) -> tuple[str, dict[str, list[str]]]:
     if not data.root.is_dir():
         raise SourceError(
             f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}); "
-            "set data.root to the folder that holds captions and images"
+            "set data.root to the folder that holds captions and images "
+            "(docs/how-to/your-data.md says where published data are from)"
         )
     if not data.splits:
         raise SourceError("data.splits is empty: name at least a split for training")
