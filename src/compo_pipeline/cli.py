@@ -383,8 +383,9 @@ def train_(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
 def import_model(project: ProjectMetadata, /, source: str, folder: Path, **options: Any) -> None:
     """Convert a model of open_clip or transformers to a local folder that `model.name` can name.
 
-    SOURCE is an architecture of open_clip, a folder of transformers (CLIP, SigLIP) or of open_clip,
-    or hf-hub:<owner/model>. Prints the YAML lines that use FOLDER.
+    SOURCE is an architecture of open_clip, a folder of open_clip or of transformers (CLIP,
+    MetaCLIP 2, Chinese-CLIP, SigLIP), or hf-hub:<owner/model>. Prints the YAML lines that use
+    FOLDER.
     """
     import yaml
 

@@ -50,6 +50,17 @@ VISIONS = {
 VISIONS["timm-convolutional"] = {**VISIONS["timm-avg"], "timm_model_name": "test_convnext"}
 WIDTHS = {"timm-map": 96}
 
+# Both towers of a model of transformers.
+TOWER = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "hidden_act": "quick_gelu",
+    "image_size": 32,
+    "patch_size": 16,
+}
+
 Build = Callable[..., torch.nn.Module]
 Imported = Callable[..., LoadedModel]
 
@@ -62,6 +73,31 @@ def edit(folder: Path, part: str, key: str, value: Any) -> None:
         values = values.setdefault(name, {})
     values[key] = value
     (folder / CONFIG_FILE).write_text(json.dumps(config))
+
+
+def write_chinese_clip(folder: Path) -> Any:
+    """A random Chinese-CLIP of transformers; writes its tokenizer, with Chinese punctuation."""
+    import transformers as hf
+
+    letters = "一只红色的猫在桌子上两个球，！“”,!&;"
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *letters,
+        "red",
+        "cat",
+        "##s",
+        '"',
+        "amp",
+    ]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    hf.BertTokenizer.from_pretrained(folder).save_pretrained(folder)
+    text = {**TOWER, "hidden_act": "gelu", "vocab_size": 40}
+    config = hf.ChineseCLIPConfig(text_config=text, vision_config=TOWER, projection_dim=8)
+    return hf.ChineseCLIPModel(config)
 
 
 @pytest.fixture

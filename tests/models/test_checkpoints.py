@@ -4,20 +4,24 @@ import argparse
 import json
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import open_clip
 import pytest
 import torch
+from open_clip.model import CLIP
 from safetensors.torch import load_file, save_file
+from tests.models.conftest import TOWER, write_chinese_clip
 from torch.nn.functional import normalize
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.data.images import style as vgg
 from compo_pipeline.models import weights
 from compo_pipeline.models.encoding import encode_images, encode_texts
-from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.loading import LoadedModel, export, load
 
 TEXTS = ["a red cube", "a blue sphere left of a cat"]
 State = dict[str, torch.Tensor]
@@ -150,6 +154,74 @@ def test_a_layout_states_the_activation(
     assert read(path, "Tiny-16-quickgelu", layout="negclip", quick_gelu=None).quick_gelu
 
 
+def gnm_clip(state: State) -> tuple[Any, State]:
+    """`torch.save` in training/train.py of OpenAI's model, which is in half precision on a GPU."""
+    half = {name: tensor.half() for name, tensor in state.items()}
+    adam = {"state": {0: {"step": torch.tensor(9.0), "exp_avg": torch.zeros(2).half()}}}
+    saved = {"epoch": 9, "model_state_dict": half, "optimizer_state_dict": adam}
+    return {**saved, "loss": torch.zeros((), requires_grad=True)}, half
+
+
+def sparcl(state: State) -> tuple[Any, State]:
+    """`torch.save` in finetuning/src/core.py of a model with LoRA, trained with `--sigmoid`."""
+    stored, merged = with_lora(state | {"logit_bias": torch.tensor(-9.5)})
+    settings = {"base_lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.5}
+    return {"model": stored, "epoch": 2, "global_step": 3000, **settings}, merged
+
+
+def degla(state: State) -> tuple[Any, State]:
+    """`torch.save` in src/main.py of a model under DistributedDataParallel with mixed precision."""
+    named = {f"module.{name}": tensor for name, tensor in state.items()}
+    scaler = {"scale": 65536.0, "growth_factor": 2.0, "_growth_tracker": 12}
+    saved = {"epoch": 5, "name": "DeGLA", "state_dict": named}
+    return {**saved, "optimizer": {"param_groups": [{"lr": 1e-6}]}, "scaler": scaler}, state
+
+
+def macco(state: State) -> tuple[Any, State]:
+    """`torch.save` in src/training/main_train_macco_clip.py: the tower pair without predictors."""
+    return {"epoch": 5, "name": "train_macco_clip_coco", "state_dict": state}, state
+
+
+AUTHORS = [gnm_clip, sparcl, degla, macco]
+
+
+def logits(model: Any, pixels: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Logits of images and texts by open_clip's own forward pass."""
+    with torch.no_grad():
+        images, texts, scale, *bias = model(pixels, ids)
+        found: torch.Tensor = scale * images @ texts.T + sum(bias)
+        return found
+
+
+@pytest.mark.parametrize("saved", AUTHORS)
+def test_a_file_of_its_authors_gives_the_logits_of_their_model(
+    state: State, written: Callable[[Any], Path], read: Imported, saved: Callable[[State], Any]
+) -> None:
+    content, expected = saved(state)
+    loaded = read(written(content), "Tiny-16-quickgelu", layout=saved.__name__, quick_gelu=None)
+    config = open_clip.get_model_config("Tiny-16-quickgelu")
+    bias = {"init_logit_bias": 0.0} if "logit_bias" in expected else {}
+    source = CLIP(**config, **bias).eval()
+    source.load_state_dict(expected)
+    pixels, ids = torch.randn(3, 3, 32, 32), open_clip.tokenize(TEXTS)
+    assert torch.equal(loaded.tokenize(TEXTS), ids)
+    torch.testing.assert_close(
+        logits(loaded.model, pixels, ids), logits(source, pixels, ids), atol=1e-5, rtol=0
+    )
+
+
+@pytest.mark.parametrize("saved", AUTHORS)
+def test_missing_and_surplus_tensors_are_named(
+    state: State, written: Callable[[Any], Path], read: Imported, saved: Callable[[State], Any]
+) -> None:
+    kept = {name: each for name, each in state.items() if "ln_" not in name}
+    content, _ = saved({**kept, "predictor.weight": torch.zeros(2)})
+    with pytest.raises(SettingsError) as refusal:
+        read(written(content), "Tiny-16-quickgelu", layout=saved.__name__, quick_gelu=None)
+    told = refusal.value.message
+    assert "ln_final.bias" in told and "predictor.weight" in told and "\n" not in told
+
+
 def test_clove_is_mixed_with_its_base_at_64_tokens(
     state: State, written: Callable[[Any], Path], read: Imported, tmp_path: Path
 ) -> None:
@@ -200,3 +272,88 @@ def test_towers_in_folders_of_their_own_give_what_transformers_gives(
         torch.testing.assert_close(encode_images(loaded.model, pixels), normalize(image, dim=-1))
         torch.testing.assert_close(encode_texts(loaded.model, ids), normalize(texts, dim=-1))
     assert loaded.context_length == 64
+
+
+CHINESE = ["一只红色的猫，在“桌子”上！", "ｒｅｄ cats & 两个球 &amp; 一", "", "猫" * 80]
+ENGLISH = ["red cube", "a red 猫 a cube", "", "cube " * 90]
+
+
+def metaclip_2(folder: Path) -> Any:
+    """MetaCLIP 2 with a tokenizer whose end is not the largest id of a text."""
+    import transformers as hf
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = ["<s>", "<pad>", "</s>", "<unk>", "red", "cube", "猫", "a"]
+    inner = Tokenizer(models.WordLevel({each: k for k, each in enumerate(words)}, "<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = [("<s>", 0), ("</s>", 2)]
+    inner.post_processor = processors.TemplateProcessing("<s> $A </s>", special_tokens=ends)
+    roles = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    hf.PreTrainedTokenizerFast(tokenizer_object=inner, **roles).save_pretrained(folder)
+    text = {**TOWER, "vocab_size": 8, "max_position_embeddings": 12, "eos_token_id": 2}
+    config = hf.MetaClip2Config(text_config=text, vision_config=TOWER, projection_dim=8)
+    return hf.MetaClip2Model(config)
+
+
+def read_clip(folder: Path) -> Any:
+    """READ-CLIP: a CLIPModel without its processor, which its authors take from OpenAI's."""
+    import transformers as hf
+
+    text = {**TOWER, "eos_token_id": 2}
+    config = hf.CLIPConfig(text_config=text, vision_config=TOWER, projection_dim=8)
+    return hf.CLIPModel(config)
+
+
+@pytest.mark.parametrize(
+    ("made", "texts", "length"),
+    [(read_clip, ENGLISH, 77), (metaclip_2, ENGLISH, 12), (write_chinese_clip, CHINESE, 52)],
+)
+def test_a_folder_of_transformers_gives_its_models_logits(
+    tmp_path: Path,
+    imported_model: Imported,
+    made: Callable[..., Any],
+    texts: list[str],
+    length: int,
+) -> None:
+    hf = pytest.importorskip("transformers")
+    (folder := tmp_path / "source").mkdir()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = made(folder).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    loaded = imported_model(folder)
+    if made is read_clip:
+        inputs = {"input_ids": open_clip.tokenize(texts)}
+    else:
+        tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+        assert made is metaclip_2 or type(tokenizer) is hf.BertTokenizer
+        given = {"padding": "max_length", "max_length": length, "truncation": True}
+        inputs = dict(tokenizer(texts, **given, return_tensors="pt"))
+    ids = loaded.tokenize(texts)
+    assert torch.equal(ids, inputs["input_ids"]) and loaded.context_length == length
+    pixels = torch.randn(3, 3, 32, 32)
+    with torch.no_grad():
+        expected = model(pixel_values=pixels, **inputs).logits_per_image
+        scale = loaded.model.logit_scale.exp()
+        found = scale * encode_images(loaded.model, pixels) @ encode_texts(loaded.model, ids).T
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits(loaded.model, pixels, ids), expected, atol=1e-5, rtol=0)
+    again = load(export(replace(loaded, name="again"), tmp_path / "moved"))
+    assert torch.equal(encode_texts(again.model, ids), encode_texts(loaded.model, ids))
+
+
+@pytest.mark.parametrize("name", ["k_proj.weight", "text_projection.weight", "query.bias"])
+def test_a_tensor_that_a_folder_of_transformers_lacks_is_named(
+    tmp_path: Path, imported_model: Imported, name: str
+) -> None:
+    pytest.importorskip("transformers")
+    write_chinese_clip(tmp_path).save_pretrained(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    kept = {each: tensor for each, tensor in state.items() if not each.endswith(name)}
+    save_file({**kept, "head.extra": torch.zeros(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(SettingsError, match=rf"model\.safetensors.*{name}") as refusal:
+        imported_model(tmp_path)
+    assert "\n" not in refusal.value.message

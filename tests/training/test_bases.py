@@ -14,11 +14,13 @@ import torch
 import yaml
 from open_clip.model import CLIP, CustomTextCLIP
 from safetensors.torch import load_file, save_file
+from tests.models.conftest import write_chinese_clip
 from timm.models import VisionTransformer, register_model
 
 from compo_pipeline.core.settings import SettingsError, with_values
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.models.hf_export import to_hugging_face
+from compo_pipeline.models.importing import ImportRequest, import_model
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.onnx_export import session, to_onnx
 from compo_pipeline.models.settings import ModelSettings
@@ -205,3 +207,29 @@ def test_a_family_trains_resumes_and_is_exported(
     else:
         with pytest.raises(SettingsError, match="transformers has no such model"):
             to_hugging_face(whole, tmp_path / "transformers")
+
+
+@pytest.mark.slow
+def test_chinese_clip_trains_and_is_exported_to_onnx(
+    world: Any, views: Path, recipe: Any, tmp_path: Path
+) -> None:
+    """open_clip alone cannot load it, nor transformers: neither has a place for its BERT."""
+    pytest.importorskip("onnxscript")
+    (source := tmp_path / "source").mkdir()
+    write_chinese_clip(source).save_pretrained(source)
+    import_model(ImportRequest(str(source)), tmp_path / "base")
+    model, settings = ModelSettings(f"local-dir:{tmp_path / 'base'}"), recipe(epochs=1)
+    assert describe("chinese", model, {}, settings).gflops[1] > 0
+    data = (world.captions, "data", views, world.root)
+    inputs = TrainingInputs(*data, model, settings, 0, tmp_path / "resume")
+    train(inputs, Job(CLIC, "clic", tmp_path / "out"), lambda _: None)
+    base, loaded = load(tmp_path / "base"), load(tmp_path / "out")
+    tokens = loaded.tokenize(["red 猫", "一只猫，在桌子上！"])
+    with torch.no_grad():
+        before, after = (each.model.encode_text(tokens, normalize=True) for each in (base, loaded))
+    assert not torch.equal(before, after)
+    onnx = to_onnx(tmp_path / "out", tmp_path / "onnx")
+    np.testing.assert_allclose(session(onnx / "text.onnx")(tokens.numpy()), after, atol=1e-3)
+    assert (onnx / "tokenizer.json").is_file()
+    with pytest.raises(SettingsError, match="with a text tower that is not open_clip's own"):
+        to_hugging_face(tmp_path / "out", tmp_path / "transformers")

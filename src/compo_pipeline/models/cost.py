@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 
@@ -18,11 +19,11 @@ class ModelCost:
     Attributes:
         parameters: parameters of the image tower and of the whole model, in millions.
         gflops: floating-point operations of one image and of one text, in billions. A
-            multiplication and an addition count as two. None for a tower that cannot be counted.
+            multiplication and an addition count as two.
     """
 
     parameters: tuple[float, float]
-    gflops: tuple[float | None, float | None]
+    gflops: tuple[float, float]
 
 
 def cost_of(module: Any, tokens: int) -> ModelCost:
@@ -45,10 +46,9 @@ def _millions(module: nn.Module) -> float:
     return sum(parameter.numel() for parameter in module.parameters()) / 1e6
 
 
-def _gflops(encode: Callable[[Tensor], Tensor], inputs: Tensor) -> float | None:
-    try:
-        with FlopCounterMode(display=False) as counter:
-            encode(inputs)
-    except RuntimeError:  # text towers of transformers ask for values of their masks
-        return None
+def _gflops(encode: Callable[[Tensor], Tensor], inputs: Tensor) -> float:
+    # Text towers of transformers ask for values of their masks, unless these are fake.
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake, FlopCounterMode(display=False) as counter:
+        encode(fake.from_tensor(inputs))
     return float(counter.get_total_flops()) / 1e9

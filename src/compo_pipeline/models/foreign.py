@@ -22,6 +22,15 @@ _CODE = frozenset({"auto_map", "trust_remote_code", "custom_generate"})
 _TOKENIZER_KEYS = frozenset(
     ("clean", "strip_sep_token", "language", "reduction_mask", "additional_special_tokens")
 )
+BERT_KEYS = frozenset(
+    (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+        *("num_attention_heads", "max_position_embeddings", "type_vocab_size", "pad_token_id"),
+        *("hidden_act", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+    )
+)
+"""Keys of a BERT's configuration in `text_cfg.hf_model_config`, which open_clip has no place for:
+it reads a text tower's configuration from the hub."""
 # Names with a colon (`hf-hub:`, `local-dir:`) read other configurations.
 _TIMM_NAME = re.compile(r"\w[\w.]*")
 
@@ -90,7 +99,8 @@ def _known_keys() -> dict[str, Set[str]]:
     return {
         "model_cfg": whole | {"custom_text", "multimodal_cfg"},
         "model_cfg.vision_cfg": vision,
-        "model_cfg.text_cfg": text,
+        "model_cfg.text_cfg": text | {"hf_model_config"},
+        "model_cfg.text_cfg.hf_model_config": BERT_KEYS,
         "model_cfg.text_cfg.tokenizer_kwargs": _TOKENIZER_KEYS,
         "preprocess_cfg": preprocess,
     }

@@ -122,7 +122,8 @@ def convert(model: Any, tokenize: Any, width: int) -> Any:
     import transformers as hf
 
     visual: Any = model.visual
-    tower: Any = text_tower(model)
+    if (tower := text_tower(model)) is None:
+        raise ValueError("with a text tower that is not open_clip's own")
     image, text = _image_config(visual), _text_config(tower, tokenize, width)
     pair = {"vision_config": image.to_dict(), "text_config": text.to_dict()}
     texts = tower.state_dict()

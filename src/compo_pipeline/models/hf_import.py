@@ -1,4 +1,4 @@
-"""Folders of transformers: CLIP and SigLIP in open_clip's configuration and names.
+"""Folders of transformers: CLIP, MetaCLIP 2, Chinese-CLIP, SigLIP, in open_clip's terms.
 
 Numbers and tensors are read, and nothing of a folder is run.
 """
@@ -16,9 +16,11 @@ from torch import Tensor
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.untrusted import shown
-from compo_pipeline.models.foreign import read_object
+from compo_pipeline.models.foreign import BERT_KEYS, read_object
 
 _TOWERS = ("vision-encoder", "text-encoder")
+# Token ids of a text in Chinese-CLIP's own code; its positions are BERT's 512.
+_CHINESE_LENGTH = 52
 # Parts of names in transformers, and in open_clip's own transformers and SigLIP's image tower of
 # timm; replaced in this order.
 _OWN = (
@@ -52,12 +54,15 @@ _TIMM = (
     ("layer_norm", "norm"),
 )
 _VISION, _TEXTS = "vision_model.", "text_model."
-# By tower, and whether it is SigLIP's: the place in open_clip.
-_PLACES = {
-    (_VISION, False): ("visual.", _OWN),
-    (_VISION, True): ("visual.trunk.", _TIMM),
-    (_TEXTS, False): ("", _OWN),
-    (_TEXTS, True): ("text.", _OWN),
+# By a part of a name that only one kind of tower has: the place in open_clip. The first that is
+# there holds for the tower.
+_PLACES: dict[str, dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
+    _VISION: {"head.": ("visual.trunk.", _TIMM), "": ("visual.", _OWN)},
+    _TEXTS: {
+        "head.": ("text.", _OWN),
+        "encoder.layer.": ("text.transformer.", ()),  # BERT's
+        "": ("", _OWN),
+    },
 }
 
 
@@ -79,16 +84,15 @@ def tower_weights_files(folder: Path) -> list[Path]:
 def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]:
     """Convert a transformers folder's configuration to open_clip's (`model_cfg`, `preprocess_cfg`).
 
-    CLIP is built by its numbers. SigLIP is the architecture of open_clip with the same numbers;
-    its image tower keeps that architecture's activation.
+    CLIP, MetaCLIP 2 and Chinese-CLIP are built by their numbers. SigLIP is the architecture of
+    open_clip with the same numbers; its image tower keeps that architecture's activation.
 
     Args:
         folder: folder with config.json, or with a folder for each tower.
         context_length: token ids of a text; None is the model's own.
 
     Raises:
-        SettingsError: it is another model than CLIP and SigLIP, or one that open_clip cannot
-            build.
+        SettingsError: it is a model of another kind, or one that open_clip cannot build.
     """
     import transformers as hf
 
@@ -99,7 +103,12 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
         content["projection_dim"] = text.get("projection_dim", 512)
     else:
         content = read_object(folder / "config.json")
-    kinds: dict[Any, Any] = {"clip": hf.CLIPConfig, "siglip": hf.SiglipConfig}
+    kinds: dict[Any, Any] = {
+        "clip": hf.CLIPConfig,
+        "metaclip_2": hf.MetaClip2Config,
+        "chinese_clip": hf.ChineseCLIPConfig,
+        "siglip": hf.SiglipConfig,
+    }
     kind = content.get("model_type")
     if kind not in kinds:
         raise SettingsError(
@@ -109,28 +118,76 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
         config = kinds[kind].from_dict(content)
     except Exception as error:
         raise SettingsError(f"{folder}/config.json: {' '.join(str(error).split())}") from error
-    if context_length is not None:
-        config.text_config.max_position_embeddings = context_length
-    convert = _clip_config if kind == "clip" else _siglip_config
-    return {"model_cfg": convert(folder, config), "preprocess_cfg": _preprocessing(folder)}
+    if kind == "chinese_clip":
+        model_cfg = _chinese_clip_config(folder, config, context_length or _CHINESE_LENGTH)
+    else:
+        if context_length is not None:
+            config.text_config.max_position_embeddings = context_length
+        model_cfg = (_siglip_config if kind == "siglip" else _clip_config)(folder, config)
+    return {"model_cfg": model_cfg, "preprocess_cfg": _preprocessing(folder)}
 
 
 def _clip_config(folder: Path, config: Any) -> dict[str, Any]:
-    """open_clip's `model_cfg` for a transformers CLIP.
+    """open_clip's `model_cfg` for a transformers CLIP or MetaCLIP 2.
 
     Raises an error if it has no equivalent.
     """
-    vision, text = config.vision_config, config.text_config
-    activations = {vision.hidden_act, text.hidden_act}
+    text = config.text_config
+    text_cfg = {
+        **_tower_config(text),
+        "context_length": text.max_position_embeddings,
+        "vocab_size": text.vocab_size,
+        "heads": text.num_attention_heads,
+    }
+    if config.model_type == "metaclip_2":
+        text_cfg |= {"pool_type": "eos", "eos_id": text.eos_token_id}
+        text_cfg["hf_tokenizer_name"] = folder.resolve().name
+    elif text.vocab_size != 49408:
+        raise SettingsError(
+            f"{folder}: CLIP's tokenizer has 49408 tokens, text_config.vocab_size is "
+            f"{shown(text.vocab_size)}"
+        )
+    return {**_image_config(folder, config, text.hidden_act), "text_cfg": text_cfg}
+
+
+def _chinese_clip_config(folder: Path, config: Any, context_length: int) -> dict[str, Any]:
+    """open_clip's `model_cfg` for a transformers Chinese-CLIP, whose text tower is a BERT.
+
+    Its texts are not cleaned: open_clip's cleaning turns Chinese punctuation into ASCII. Raises an
+    error if it has no equivalent.
+    """
+    text = config.text_config
+    if context_length > (most := text.max_position_embeddings):
+        raise SettingsError(
+            f"--context-length: expected at most the {most} positions of {folder}, got "
+            f"{context_length}"
+        )
+    text_cfg = {
+        "hf_model_config": {key: getattr(text, key) for key in sorted(BERT_KEYS)},
+        "hf_pooler_type": "cls_last_hidden_state_pooler",
+        "hf_proj_type": "linear",
+        "hf_tokenizer_name": folder.resolve().name,
+        "tokenizer_kwargs": {"clean": "none"},
+        "context_length": context_length,
+        "vocab_size": text.vocab_size,
+    }
+    return {**_image_config(folder, config), "text_cfg": text_cfg}
+
+
+def _image_config(folder: Path, config: Any, *more: str) -> dict[str, Any]:
+    """What of open_clip's `model_cfg` is not the text tower's.
+
+    Args:
+        folder: folder of the model, for errors.
+        config: the model's configuration by transformers.
+        more: activation of the text tower, where one setting of open_clip is for both.
+    """
+    vision = config.vision_config
+    activations = {vision.hidden_act, *more}
     if activations not in ({"quick_gelu"}, {"gelu"}, {"gelu_pytorch_tanh"}):
         raise SettingsError(
             f"{folder}: open_clip's CLIP has hidden_act quick_gelu, gelu or gelu_pytorch_tanh in "
             f"both towers, got {shown(sorted(activations))}"
-        )
-    if text.vocab_size != 49408:
-        raise SettingsError(
-            f"{folder}: CLIP's tokenizer has 49408 tokens, text_config.vocab_size is "
-            f"{shown(text.vocab_size)}"
         )
     return {
         "embed_dim": config.projection_dim,
@@ -140,12 +197,6 @@ def _clip_config(folder: Path, config: Any) -> dict[str, Any]:
             "image_size": vision.image_size,
             "patch_size": vision.patch_size,
             "head_width": vision.hidden_size // vision.num_attention_heads,
-        },
-        "text_cfg": {
-            **_tower_config(text),
-            "context_length": text.max_position_embeddings,
-            "vocab_size": text.vocab_size,
-            "heads": text.num_attention_heads,
         },
     }
 
@@ -225,17 +276,23 @@ def to_open_clip_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Tensors are joined, split and transposed, and no number changes: the derivative of this function
     is the way back, by which `hf_export` writes models.
     """
-    siglips = {tower for tower in (_VISION, _TEXTS) if any(f"{tower}head." in n for n in state)}
+    places = {
+        tower: next(place for mark, place in kinds.items() if any(tower + mark in n for n in state))
+        for tower, kinds in _PLACES.items()
+        if any(tower in name for name in state)
+    }
     found = {}
     for name, tensor in _fuse_attention(state).items():
-        if tower := next((tower for tower in (_VISION, _TEXTS) if tower in name), None):
-            place, replaced = _PLACES[tower, tower in siglips]
+        if tower := next((tower for tower in places if tower in name), None):
+            place, replaced = places[tower]
             name = name.partition(tower)[2]
             for old, new in replaced:
                 name = name.replace(old, new)
             name = f"{place}{name}"
         if not name.endswith(".position_ids"):  # a buffer of older versions
             found[name] = tensor
+    if places.get(_TEXTS) == _PLACES[_TEXTS]["encoder.layer."]:
+        found["text.proj.weight"] = found.pop("text_projection.weight")
     for name, own in (("visual_projection", "visual.proj"), ("text_projection", "text_projection")):
         if (projection := found.pop(f"{name}.weight", None)) is not None:
             found[own] = projection.T.contiguous()

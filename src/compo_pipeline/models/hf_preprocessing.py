@@ -118,13 +118,15 @@ def _clip_tokenizer(loaded: LoadedModel) -> Any:
 
 
 def _cleaning_tokenizer(loaded: LoadedModel) -> Any:
-    """Tokenizer of the library `tokenizers` that cleans texts first, as open_clip does."""
+    """Tokenizer of the library `tokenizers` that cleans texts first, if its wrapper does."""
     from tokenizers import Tokenizer, normalizers
 
     wrapper: Any = loaded.tokenize
     built = Tokenizer.from_str(wrapper.tokenizer.backend_tokenizer.to_str())
     kinds = ("whitespace", "lower", "canonicalize")
-    kind = next(kind for kind in kinds if wrapper.clean_fn is get_clean_fn(kind))
+    kind = next((kind for kind in kinds if wrapper.clean_fn is get_clean_fn(kind)), None)
+    if kind is None:
+        return built
     after = [] if built.normalizer is None else [built.normalizer]
     built.normalizer = normalizers.Sequence([_cleaning_normalizer(kind), *after])
     return built

@@ -198,7 +198,10 @@ def _build_model(parts: ModelSource, layout: Layout, base: Path | None, seed: in
             state[key] = state[key][: layout.context_length]
         return state
 
-    own = build(parts, read(parts.weights) if parts.weights else None, seed)
+    state = read(parts.weights) if parts.weights else None
+    if state is not None and "logit_bias" in state:  # trained with a sigmoid loss
+        parts.model_cfg.setdefault("init_logit_bias", 0.0)
+    own = build(parts, state, seed)
     if base is None:
         return own
     other = build(replace(parts, weights=base), read(base))

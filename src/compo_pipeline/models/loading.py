@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
@@ -176,6 +177,12 @@ def _build_module(name: str, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
     Raises:
         SettingsError: there is no such module, or a text tower's configuration cannot be fetched.
     """
+    if (bert := model_cfg["text_cfg"].get("hf_model_config")) is not None:
+        with TemporaryDirectory() as folder:  # open_clip reads it from a folder, or the hub
+            write_json(Path(folder) / "config.json", {**bert, "model_type": "bert"})
+            text_cfg = {**model_cfg["text_cfg"], "hf_model_name": folder}
+            del text_cfg["hf_model_config"]
+            return _build_module(name, sources.architecture({**model_cfg, "text_cfg": text_cfg}))
     arguments = dict(model_cfg)
     if "multimodal_cfg" in arguments:
         raise SettingsError(f"model.name: '{name}' is a CoCa model, which is not supported")

@@ -83,12 +83,16 @@ class Layout:
     share: float = 1.0
 
 
-# All start from OpenAI's weights, so from QuickGELU. Not known: under which activation NegCLIP's
-# and CE-CLIP's own figures were computed; their code builds ViT-B-32, which is GELU for a file.
+# All start from OpenAI's weights, so from QuickGELU. Not known: under which activation NegCLIP's,
+# CE-CLIP's and MACCO's own figures were computed; their code builds ViT-B-32, which is GELU for a
+# file.
 LAYOUTS: dict[str, Layout] = {
     # {"epoch", "state_dict": {"module.<name>"}, "optimizer"}: what open_clip's training saves.
     "negclip": Layout(),  # github.com/mertyg/vision-language-models-are-bows
     "ce_clip": Layout(),  # github.com/lezhang7/Enhance-FineGrained
+    "degla": Layout(),  # github.com/xiaoxing2001/DeGLA
+    # The same of one process: without "module.".
+    "macco": Layout(),  # github.com/hiker-lw/MACCO
     # The same, with LoRA of rank 4 and alpha 1 that is not merged (see `weights.read`).
     "tsvlc": Layout(),  # github.com/SivanDoveh/TSVLC
     "dac": Layout(),  # github.com/SivanDoveh/DAC
@@ -96,6 +100,10 @@ LAYOUTS: dict[str, Layout] = {
     "fsc_clip": Layout(),  # huggingface.co/ytaek-oh/fsc-clip
     # {"model", ...}: OpenAI's names, which are open_clip's.
     "con_clip": Layout(),  # github.com/jaisidhsingh/CoN-CLIP
+    # The same with LoRA of rank 16 and alpha 1, and a logit_bias.
+    "sparcl": Layout(),  # github.com/lihaoxin05/SPARCL
+    # {"epoch", "model_state_dict", "optimizer_state_dict", "loss"}: OpenAI's names, half precision.
+    "gnm_clip": Layout(),  # huggingface.co/ugursahin/generative-negative-mining-clip
     # `clove_without_patching.pt`: its README mixes it at 0.6 with OpenAI's weights. It is
     # reported to hold 64 positions; with 77, the first 64 give the same embeddings.
     "clove": Layout(context_length=64, base="openai", share=0.6),  # github.com/Netflix/clove
@@ -103,7 +111,7 @@ LAYOUTS: dict[str, Layout] = {
     # transformers (which need no layout). Of 77 positions, its evaluation uses 64.
     "triplet_clip": Layout(context_length=64),  # huggingface.co/TripletCLIP
 }
-"""Published checkpoints by `--layout` of `compo-pipeline import-model`. CS-CLIP's and CLIC's need
-none: they are open_clip folders (`hf-hub:`)."""
+"""Published checkpoints by `--layout` of `compo-pipeline import-model`. CS-CLIP's, CLIC's and
+READ-CLIP's need none: they are folders of open_clip and of transformers (`hf-hub:`)."""
 UNKNOWN = Layout(quick_gelu=None)
 """Layout of a file of which nothing is known."""

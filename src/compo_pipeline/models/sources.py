@@ -130,7 +130,11 @@ def _folder_name(name: str, folder: Path, record: Mapping[str, Any]) -> str:
 def _refuse_unstretchable(plan: ModelSource) -> None:
     """Raise an error if a text tower's positions cannot be stretched, as only CLIP's can."""
     text_cfg = plan.model_cfg["text_cfg"]
-    others = [key for key in ("hf_model_name", "no_causal_mask", "embed_cls") if text_cfg.get(key)]
+    others = [
+        key
+        for key in ("hf_model_name", "hf_pooler_type", "no_causal_mask", "embed_cls")
+        if text_cfg.get(key)
+    ]
     if text_cfg.get("pool_type", "argmax") not in ("argmax", "eos"):
         others.append("pool_type")
     if text_cfg.get("context_length", weights.SHORT) != weights.SHORT:

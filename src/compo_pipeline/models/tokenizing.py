@@ -79,18 +79,23 @@ def _hugging_face_tokenizer(plan: ModelSource, text_cfg: Mapping[str, Any]) -> A
     if not holds_tokenizer(folder):
         raise _missing_tokenizer(plan, f"{folder} holds no tokenizer", repository)
     foreign.refuse_code(folder, f"model '{plan.name}'")
+    given = dict(text_cfg.get("tokenizer_kwargs", {}))
+    if raw := given.get("clean") == "none":  # which open_clip does not know
+        del given["clean"]
     try:
         tokenize = HFTokenizer(
             str(folder),
             context_length=text_cfg.get("context_length", 77),
             tokenizer_mode=text_cfg.get("tokenizer_mode"),
             trust_remote_code=False,
-            **text_cfg.get("tokenizer_kwargs", {}),
+            **given,
         )
     except Exception as error:
         # The tokenizers' own reader raises a bare Exception on a broken file.
         reason = f"{folder} could not be read ({hub.reason(error)})"
         raise _missing_tokenizer(plan, reason, repository) from error
+    if raw:
+        tokenize.clean_fn = str
     if tokenize.tokenizer.pad_token is None:
         raise SettingsError(
             f"model '{plan.name}': {folder} does not say which token fills texts up; put its "

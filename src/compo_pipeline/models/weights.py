@@ -31,7 +31,7 @@ from torch import Tensor
 from compo_pipeline.core.files import DamagedFileError
 from compo_pipeline.core.hashing import file_hash, tensors_hash
 from compo_pipeline.core.settings import SettingsError
-from compo_pipeline.core.untrusted import check_weights_archive, shown
+from compo_pipeline.core.untrusted import check_weights_archive, listed, shown
 from compo_pipeline.models import foreign, hf_import
 
 CONFIG_FILE = "open_clip_config.json"
@@ -116,7 +116,10 @@ def read(path: Path) -> dict[str, Tensor]:
         state = _read_pickle(path)
     plain = {_WRAPPERS.sub("", name): tensor for name, tensor in state.items()}
     if any("vision_model." in name or "text_model." in name for name in plain):
-        return hf_import.to_open_clip_names(plain)
+        try:
+            return hf_import.to_open_clip_names(plain)
+        except KeyError as error:
+            raise SettingsError(f"{path} has no tensor {error}; get the file again") from error
     return _merge_lora(plain, path)
 
 
@@ -267,13 +270,24 @@ def load_into(
             )
     try:
         model.load_state_dict(state)
-    except RuntimeError as error:
-        _, _, problems = str(error).partition("\n")
+    except RuntimeError:
+        wanted = model.state_dict()
+        shapes = [
+            f"{key} {list(state[key].shape)} for {list(each.shape)}"
+            for key, each in wanted.items()
+            if key in state and state[key].shape != each.shape
+        ]
+        kinds = {"missing": wanted.keys() - state.keys(), "surplus": state.keys() - wanted.keys()}
+        problems = [
+            f"{len(names)} {kind} ({listed(sorted(names))})"
+            for kind, names in {**kinds, "of another shape": shapes}.items()
+            if names
+        ]
         raise SettingsError(
             f"the weights in {path} are not of the architecture '{name}': "
-            f"{shorten(problems, 300, placeholder=' ...')} Name the architecture that they were "
-            "trained with; compo-pipeline import-model (--context-length) reads files of other "
-            "context lengths"
+            f"{shorten('; '.join(problems), 600, placeholder=' ...')}. Name the architecture that "
+            "they were trained with; compo-pipeline import-model (--context-length) reads files of "
+            "other context lengths"
         ) from None
 
 

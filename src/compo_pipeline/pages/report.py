@@ -291,7 +291,7 @@ def show_bases(bases: Sequence[BaseModel]) -> None:
     for base in bases:
         cells: list[CellLike] = [""] * 5
         if not base.problem:
-            operations = [None if x is None else f"{x:.0f}" for x in base.gflops]
+            operations = [f"{x:.0f}" for x in base.gflops]
             size, formats = f"{base.parameters[1]:.0f} M", base.transformers or "no"
             cells = [size, *operations, base.tokens, formats]
         rows.append([base.name, *cells, "?" if base.problem else ", ".join(base.misfits) or "-"])

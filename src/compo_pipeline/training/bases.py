@@ -37,7 +37,7 @@ class BaseModel:
 
     name: str
     parameters: tuple[float, float] = (0, 0)
-    gflops: tuple[float | None, float | None] = (0, 0)
+    gflops: tuple[float, float] = (0, 0)
     tokens: int = 0
     misfits: Mapping[str, str] = field(default_factory=dict)
     transformers: str = ""
