@@ -83,7 +83,7 @@ viz: $(INSTALLED_DEV) ## browse the pipelines and their tables
 	&& exec $(BIN)/python -m webbrowser "http://127.0.0.1:4141/?pid=train_eval&types=nodes"; done & \
 	$(BIN)/kedro viz run --no-browser
 
-gpu-check: $(INSTALLED_DEV) ## losses, speed and memory on this machine's GPU, in half an hour; without one in 3 minutes
+gpu-check: $(INSTALLED_DEV) ## losses, speed and memory on this machine's GPU, in 12 minutes; without one in 3
 	$(BIN)/python benchmarks/speed/gpu_check.py
 
 dist: $(INSTALLED_DEV) ## build the wheel and the sdist into dist/

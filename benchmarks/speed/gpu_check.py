@@ -1,17 +1,21 @@
 """What a GPU makes of the training steps: losses, throughput, memory, several processes.
 
     make gpu-check                    # or: python benchmarks/speed/gpu_check.py [--steps 20]
-    python benchmarks/speed/gpu_check.py --models ViT-B-32-quickgelu --no-runs    # a part of it
+    python benchmarks/speed/gpu_check.py --models ViT-B-32-quickgelu --methods sparcl c2lip
 
-Every method takes steps on rendered scenes with open_clip's ViT-B-32, ViT-B-16 and ViT-L-14 of
-random weights, both towers trained, beside plain CLIP by open_clip's own model, loss and torch's
-AdamW in the same process. The batches are the same in each precision, and lie on the device: a step
-is forward, backward and optimiser. The losses of the first step are compared with the one in fp32,
-of plain CLIP with open_clip's. FLOPs are those of torch's counter for one step of the way;
-the share of the peak (MFU) is given for GPUs whose dense peak is known here. Then 1,000 steps of
-the demo's recipe run as a user would run them and, where there are two GPUs, 20 steps by one
-process and by two. About half an hour on one GPU. Without a GPU, the shipped base takes a few steps
-on the processor, and the rest is listed as not run. Writes gpu_check.json and gpu_check.md.
+CLIC and FSC-CLIP take steps on rendered scenes with open_clip's ViT-B-16 and ViT-L-14 of random
+weights, both towers trained, eager and compiled, beside plain CLIP by open_clip's own model, loss
+and torch's AdamW in the same process. The batches are the same in each precision, and lie on the
+device: a step is forward, backward and optimiser. The losses of the first step are compared with
+the one in fp32, of plain CLIP with open_clip's. FLOPs are those of torch's counter for one step of
+the way; the share of the peak (MFU) is given for GPUs whose dense peak is known here. With --runs,
+1,000 steps of the demo's recipe run as a user would run them and, where there are two GPUs, 20
+steps by one process and by two.
+
+No method is started after --minutes: the check without --runs is to end within 12 minutes on one
+GPU. What that leaves out is listed as not run; options choose other models, methods and
+precisions. Without a GPU, the shipped base takes a few steps on the processor, and the rest is
+listed as not run. Writes gpu_check.json and gpu_check.md.
 """
 
 from __future__ import annotations
@@ -65,8 +69,9 @@ FIRST, PAPER = "open_clip", "CLIP by open_clip's own step"
 RATE = 1e-5
 OPTIMIZER = OptimizerSettings(RATE, RATE, RATE)
 NOT_RUN = "not run"
+COMPILED = "bf16, compiled"
 # Losses of one step in a lower precision: from those in fp32, relative where these are above 1.
-TOLERANCE = {"bf16": 0.02, "fp16": 0.01, "bf16, compiled": 0.02}
+TOLERANCE = {"bf16": 0.02, "fp16": 0.01, COMPILED: 0.02}
 
 
 class Step:
@@ -200,13 +205,11 @@ def check(
     folder: Path,
     device: torch.device,
     steps: int,
+    ways: Sequence[str],
 ) -> Iterator[dict[str, Any]]:
-    """Losses and speed of a method in each precision that the device offers."""
+    """Losses and speed of a method in each precision, fp32 first."""
     method = build(name, {}, {"trains": ["image", "text"]})
     batches = batches_of(architecture, method, data, folder, batch, device)
-    ways = ["fp32", "bf16"]
-    if device.type == "cuda":
-        ways += ["fp16", "bf16, compiled"]
     # Of the first way in fp32: plain CLIP's is open_clip's own.
     reference: float | None = None
     flops: dict[str, int] = {}
@@ -300,14 +303,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("build/gpu_check"))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument("--models", nargs="*", choices=ON_GPU, default=list(ON_GPU))
-    parser.add_argument("--runs", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--minutes", type=float, default=9, help="after which no method starts")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS[:3])
+    parser.add_argument("--compiled", nargs="*", choices=METHODS, default=METHODS[1:3])
+    parser.add_argument("--models", nargs="*", choices=ON_GPU, default=[*ON_GPU][1:])
+    parser.add_argument("--fp16", action="store_true")
+    parser.add_argument("--runs", action="store_true")
     options = parser.parse_args(arguments)
     cuda = torch.cuda.is_available()
     device = torch.device("cuda" if cuda else "cpu")
     chosen = {name: batch for name, batch in ON_GPU.items() if name in options.models}
     models, steps = (chosen, options.steps) if cuda else (ON_CPU, 3)
+    end = time.monotonic() + 60 * options.minutes
     found: dict[str, Any] = {"machine": environment(device), "steps": [], "runs": {}}
     options.out.mkdir(parents=True, exist_ok=True)
 
@@ -321,7 +328,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = Path(name) / architecture
             folder.mkdir()
             for method in options.methods:
-                for row in check(architecture, batch, method, data, folder, device, steps):
+                if time.monotonic() > end:
+                    late = f"{NOT_RUN}: {options.minutes:g} minutes were over"
+                    found["runs"][f"{architecture}, {method}"] = late
+                    continue
+                ways = ["fp32", "bf16"]
+                if cuda:
+                    ways += ["fp16"] * options.fp16 + [COMPILED] * (method in options.compiled)
+                for row in check(architecture, batch, method, data, folder, device, steps, ways):
                     limit = TOLERANCE.get(row["precision"], 1e-4)
                     row["within tolerance"] = row.get("loss apart", math.inf) <= limit
                     found["steps"].append(row)
@@ -335,11 +349,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             20, ",training.distributed.nproc_per_node=2,seed=1"
         ),
     }
-    for place, (what, run) in enumerate(recipes.items() if options.runs else ()):
-        enough = torch.cuda.device_count() > place
-        found["runs"][what] = (
-            run() if enough else f"{NOT_RUN}: {'no GPU' if not cuda else 'one GPU'}"
-        )
+    for place, (what, run) in enumerate(recipes.items()):
+        lacks = "one GPU" if cuda else "no GPU"
+        if torch.cuda.device_count() > place:
+            lacks = "" if options.runs else "--runs runs it"
+        found["runs"][what] = f"{NOT_RUN}: {lacks}" if lacks else run()
         save()
     print(markdown(found))
     failed = [row for row in found["steps"] if not row["within tolerance"]]
