@@ -69,11 +69,13 @@ def trained_on(method: Method, loaded: LoadedModel, batch: Any) -> tuple[dict[st
 
     What the loss reads of the base is what the method says that it needs.
     """
+    method.extend(loaded.model)
     freeze(loaded.model, method.trains, scale=method.trains_scale)
     compute = Compute(torch.device("cpu"), "fp32")
     encoder = Watched(loaded.model, loaded.name, None, "image" in method.trains, compute)
     terms = method.loss(encoder, batch)
-    assert {"patches", "tokens", "marked_tokens"} & encoder.memory.keys() == method.needs.keys()
+    read = {"patches", "tokens", "marked_tokens"}
+    assert read & encoder.memory.keys() == read & method.needs.keys()
     total = torch.stack([weight * value for value, weight in terms.values()]).sum()
     total.backward()
     return {name: value.item() for name, (value, _) in terms.items()}, total

@@ -29,7 +29,10 @@ from compo_pipeline.training.ranks import ALONE, Ranks, share
 BOTH: Any = ("image", "text")
 PROCESSES = 2
 # Methods that differ in what they ask of the encoder; on processes the others repeat them.
-KINDS = ("ce_clip", "clic", "c2lip", "c2lip tokens", "fsc_clip", "siglip", "sparcl")
+KINDS = (
+    *("ce_clip", "clic", "c2lip", "c2lip tokens", "fsc_clip", "lab_clip", "read_clip", "siglip"),
+    "sparcl",
+)
 LONG = "a very long sentence that says about a thing more than any other sentence of the batch does"
 
 # A process: the loss and the gradient of each case, from its own share of the images.
@@ -76,6 +79,8 @@ def gradients(
     loaded = load(folder)
     if method.bias is not None:
         give_bias(loaded, -5.0)
+    torch.manual_seed(0)
+    method.extend(loaded.model)
     freeze(loaded.model, method.trains, scale=method.trains_scale)
     compute, features = Compute(torch.device("cpu"), "fp32"), None
     if stored:

@@ -28,14 +28,17 @@ from compo_pipeline.data.annotations import NO_ANNOTATIONS, Annotations
 from compo_pipeline.data.images.composites import Axis
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from compo_pipeline.models.dense import DenseImages, DenseTexts, TextTokens
 
 Tower = Literal["image", "text"]
-Need = Literal["patches", "tokens", "marked_tokens"]
-"""What a loss may read of a base beside embeddings of images and texts: patches, tokens of texts,
-and tokens of texts that open with <sot> and close with <eot>, all in the joint space."""
+Need = Literal["patches", "tokens", "marked_tokens", "text_projection"]
+"""What a method may need of a base beside embeddings of images and texts: patches, tokens of texts,
+and tokens of texts that open with <sot> and close with <eot>, all in the joint space; a text tower
+that ends in a linear projection."""
+HEAD = "method_head"
+"""Name under which a model holds the module that `Encoder.head` calls."""
 # Setting of an objective: the towers that train, at least one.
 Towers = Annotated[tuple[Literal["image", "text"], ...], Field(min_length=1)]
 
@@ -199,6 +202,12 @@ class Encoder(Protocol):
         Unlike `dense_texts` it gives no mask.
         """
 
+    def head(self, *rows: Tensor) -> Tensor:
+        """Results [n, E] of the module `HEAD` that `Method.extend` added, of tensors [n, ...].
+
+        Each process computes its share of the rows, so a row's result depends on that row alone.
+        """
+
 
 def embed_texts(encoder: Encoder, tokens: Tensor) -> Tensor:
     """Normalised embeddings [..., D] of token ids [..., T] of any number of dimensions."""
@@ -259,11 +268,11 @@ class Method:
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """Mapping from each dense feature that `loss` needs to the setting that avoids the need.
+        """Mapping from each need of the method to the setting that avoids it.
 
         Patches are read by `Encoder.dense_images`, tokens by `text_tokens` and marked tokens by
-        `dense_texts`. The settings are for errors: a base that lacks what is read is refused before
-        a run.
+        `dense_texts`, all in `loss`; `extend` reads the projection of texts. The settings are for
+        errors: a base that lacks what is read is refused before a run.
         """
         return {}
 
@@ -284,6 +293,18 @@ class Method:
         It is the objective's setting `bias`, for a base trained with a softmax.
         """
         return getattr(self.objective, "bias", None)
+
+    def extend(self, model: nn.Module) -> Callable[[], None]:
+        """Add to a base model what trains with it, by default nothing.
+
+        Modules under `HEAD` train beside the towers, parametrizations of `torch.nn.utils` in their
+        place, as adapters do.
+
+        Returns:
+            A function that leaves the model with the base's parts, before it is exported: it
+            removes what was added, or merges it into their weights.
+        """
+        return lambda: None
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """A function from a caption to its view (the images and texts to train on) in one epoch.

@@ -105,7 +105,7 @@ class FscClip(TextNegatives):
         if weights.global_hn:
             logits = scale * torch.einsum("md,mkd->mk", images, texts)
             terms["global_hn"] = Term(self._calibrated_loss(logits, batch.valid), weights.global_hn)
-        return terms
+        return {**terms, **self.further_terms(encoder, batch, texts[:, 0])}
 
     def _calibrated_loss(self, logits: Tensor, valid: Tensor) -> Tensor:
         """Calibrated loss of each row's text against its negatives, from logits [m, K + 1]."""

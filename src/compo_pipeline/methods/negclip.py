@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -90,11 +90,12 @@ class NegativeViews:
     """Settings of views whose hard negatives are written by rules."""
 
     generators: Rules
-    """Rules, each of which writes one negative. `negclip` exchanges two words or phrases of a kind.
-    `replace` replaces a thing, attribute or relation. `bigram` shuffles pairs of words. `swap`
-    exchanges two words of the same part of speech (CLIC's rule, within the caption).
-    `replace_entity`, `replace_attribute`, `replace_relation`, `replace_verb` (relations except
-    prepositions) and `replace_attribute_or_verb` only replace words of that kind."""
+    """Rules, each of which writes one negative; one that is listed twice draws twice. `negclip`
+    exchanges two words or phrases of a kind. `replace` replaces a thing, attribute or relation.
+    `bigram` shuffles pairs of words. `swap` exchanges two words of the same part of speech (CLIC's
+    rule, within the caption). `replace_entity`, `replace_attribute`, `replace_relation`,
+    `replace_verb` (relations except prepositions) and `replace_attribute_or_verb` only replace
+    words of that kind."""
 
     replacements: ReplacementSource = "lexicon"
     """Source of the words of `replace`: the shipped lexicon, or WordNet through nltk, by the rule
@@ -133,7 +134,11 @@ class TextNegatives(Method):
         with the same number of negatives. Draws are in the order of NegCLIP's `CsvDataset`
         (src/training/data.py of vinid/neg_clip): a negative, a neighbour, one of its negatives.
         """
-        rules = {name: self.rule(name) for name in self.view_settings.generators}
+        names = self.view_settings.generators
+        before = [names[:place].count(name) for place, name in enumerate(names)]
+        # A rule that is listed again draws again.
+        draws_of = [f"{name} {n}" if n else name for name, n in zip(names, before, strict=True)]
+        rules = dict(zip(draws_of, map(self.rule, names), strict=True))
         table = context.annotations
         rows = ById(Table.of(captions, Caption)) if "neighbours" in table.contents else {}
 
@@ -168,6 +173,10 @@ class TextNegatives(Method):
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
         """Texts that are true of a caption's image: here only its first sentence."""
         return caption.sentences[:1]
+
+    def further_terms(self, encoder: Encoder, batch: Any, captions: Tensor) -> LossTerms:
+        """Loss terms that a subclass adds, from embeddings of the captions [m, D]."""
+        return {}
 
     def rule(self, name: Rule) -> Generator:
         """The text-editing function of a rule, with the settings of the views."""
@@ -276,4 +285,5 @@ class NegClip(TextNegatives):
         images = encoder.images(batch.images)
         texts = embed_texts(encoder, batch.texts)
         negatives, valid = texts[:, 1:].flatten(0, 1), batch.valid.flatten()
-        return {"negclip": Term(negclip(images, texts[:, 0], negatives, valid, encoder.scale), 1.0)}
+        own = negclip(images, texts[:, 0], negatives, valid, encoder.scale)
+        return {"negclip": Term(own, 1.0), **self.further_terms(encoder, batch, texts[:, 0])}

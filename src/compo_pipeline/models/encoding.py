@@ -18,6 +18,8 @@ from open_clip.transformer import TextTransformer, VisionTransformer, text_globa
 from PIL.Image import Image
 from torch import Tensor, nn
 
+from compo_pipeline.core.settings import SettingsError
+
 # As CLIP was trained, and as open_clip trains all models, SigLIP's too.
 MOST_SCALE = 100.0
 # Texts of one length or about are encoded together: at most so many groups, of so many texts each.
@@ -107,6 +109,27 @@ def text_tower(model: Any) -> Any | None:
     if not isinstance(tower, TextTransformer) or tower.cls_emb is not None or tower.use_pad_mask:
         return None
     return tower
+
+
+def text_projection(model: Any, name: str, otherwise: str = "") -> tuple[nn.Module, str]:
+    """Module and attribute of the linear projection that ends a text tower.
+
+    Args:
+        model: the whole model.
+        name: name of the model, for the error.
+        otherwise: advice, for the error.
+
+    Raises:
+        SettingsError: it is not known that a projection ends the tower.
+    """
+    tower = text_tower(model)
+    if tower is None or tower.text_projection is None:
+        raise SettingsError(
+            f"model.name: the text tower of '{name}' does not end in a projection of open_clip's "
+            f"own; {otherwise}"
+        )
+    linear = isinstance(tower.text_projection, nn.Linear)
+    return (tower.text_projection, "weight") if linear else (tower, "text_projection")
 
 
 def token_embedding_name(model: nn.Module) -> str | None:

@@ -5,7 +5,7 @@ Shapes: m images and K texts of a batch, P patches, T tokens, D width of the joi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from compo_pipeline.core.compute import Compute
+from compo_pipeline.methods.contract import HEAD
 from compo_pipeline.models import dense, encoding
 from compo_pipeline.training.features import Features
 from compo_pipeline.training.ranks import ALONE, Ranks
@@ -76,7 +77,7 @@ class ModelEncoder:
             return values[images]
         own = images[self.ranks.share(len(images))]
         return self._in_parts(
-            lambda rows: (encoding.project_images(self.model, values[rows]),), own, len(images)
+            lambda rows: (encoding.project_images(self.model, values[rows]),), (own,), len(images)
         )[0]
 
     def texts(self, tokens: Tensor) -> Tensor:
@@ -108,6 +109,16 @@ class ModelEncoder:
         )
         return dense.TextTokens(*encoded)
 
+    def head(self, *rows: Tensor) -> Tensor:
+        """Results [n, E] of the method's own module, of tensors [n, ...]."""
+        module, count = getattr(self.model, HEAD), len(rows[0])
+
+        def apply(*some: Tensor) -> tuple[Tensor, ...]:
+            with self.compute.autocast():
+                return (module(*some),)
+
+        return self._in_parts(apply, [one[self.ranks.share(count)] for one in rows], count)[0]
+
     def _counted_once(self, parameter: Tensor) -> Tensor:
         """The parameter, detached in all processes but the first, so its gradient counts once."""
         return parameter if self.ranks.first else parameter.detach()
@@ -123,7 +134,7 @@ class ModelEncoder:
             with torch.set_grad_enabled(graph), self.compute.autocast():
                 return encode(pixels)
 
-        return self._in_parts(images, own, sum(self.ranks.gather_values(len(own))))
+        return self._in_parts(images, (own,), sum(self.ranks.gather_values(len(own))))
 
     def _map_texts(self, encode: _Encode, tokens: Tensor) -> tuple[Tensor, ...]:
         """Results of an encoding function for all texts.
@@ -138,19 +149,20 @@ class ModelEncoder:
 
         if len(own) == 0:  # no tower encodes zero texts
             return self._in_parts(
-                lambda some: tuple(each[:0] for each in texts(some)), tokens[:1], len(tokens)
+                lambda some: tuple(each[:0] for each in texts(some)), (tokens[:1],), len(tokens)
             )
-        return self._in_parts(texts, own, len(tokens))
+        return self._in_parts(texts, (own,), len(tokens))
 
-    def _in_parts(self, encode: _Encode, own: Tensor, count: int) -> tuple[Tensor, ...]:
+    def _in_parts(self, encode: _Encode, own: Sequence[Tensor], count: int) -> tuple[Tensor, ...]:
         """Encode this process's rows in microbatches, and gather the results of all processes."""
-        chunks = torch.split(own, self.microbatch or len(own))
+        size = self.microbatch or len(own[0])
+        chunks = list(zip(*(torch.split(one, size) for one in own), strict=True))
         if len(chunks) == 1:
-            parts = [encode(own)]
+            parts = [encode(*own)]
         else:
             # Only embeddings are stored; the backward pass encodes each chunk again, with the same
             # random numbers, so that the memory is that of one chunk (GradCache, Gao et al. 2021).
-            parts = [checkpoint(encode, chunk, use_reentrant=False) for chunk in chunks]
+            parts = [checkpoint(encode, *chunk, use_reentrant=False) for chunk in chunks]
         if len(chunks) == self.ranks.world == 1:
             return parts[0]
         columns = list(zip(*parts, strict=True))
@@ -163,7 +175,7 @@ class ModelEncoder:
         )
 
 
-_Encode = Callable[[Tensor], tuple[Tensor, ...]]
+_Encode = Callable[..., tuple[Tensor, ...]]
 
 
 def pad_rows(rows: Tensor, length: int) -> Tensor:

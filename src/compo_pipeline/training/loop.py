@@ -173,6 +173,9 @@ def train(
 
         adapters = settings.lora.rank, loaded.name, method.trains, inputs.seed
         lora.attach(loaded.model, *adapters, settings.lora.convolution)
+    with torch.random.fork_rng():
+        torch.manual_seed(digest(inputs.seed, "extension"))
+        finish = method.extend(loaded.model)
     optimisation.speed_up(loaded.model, settings, compute.device)
     rows = filter(None, [f"{len(inputs.captions):,} rows", inputs.rows])
     size = f"batches of {batches.batch_size:,}, epochs: {settings.epochs}"
@@ -183,6 +186,7 @@ def train(
     outcome, trained = _outcome(progress, len(batches), settings)
     counts = [f"{what} {count}" for what, count in progress.counts.items() if count]
     log.info("%s: %s; %s", job.name, trained, ", ".join(counts))
+    finish()
     if settings.lora.rank is not None:
         lora.merge(loaded.model)
     ratio = settings.wise_ft.before_choice

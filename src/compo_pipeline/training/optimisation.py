@@ -17,9 +17,14 @@ from torch import Tensor, nn
 
 from compo_pipeline.core.compute import Compute
 from compo_pipeline.core.settings import SettingsError, nearest
-from compo_pipeline.methods.contract import Method, Need, Tower
+from compo_pipeline.methods.contract import HEAD, Method, Need, Tower
 from compo_pipeline.models import dense
-from compo_pipeline.models.encoding import image_projection, text_tower, token_embedding_name
+from compo_pipeline.models.encoding import (
+    image_projection,
+    text_projection,
+    text_tower,
+    token_embedding_name,
+)
 from compo_pipeline.training.checkpoint import TrainingError, resume_hint
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import TRUNK, OptimizerSettings, TrainingSettings
@@ -28,6 +33,7 @@ _REFUSE: dict[Need, Callable[..., None]] = {
     "patches": dense.refuse_without_patches,
     "tokens": dense.dense_text_tower,
     "marked_tokens": partial(dense.dense_text_tower, marked=True),
+    "text_projection": text_projection,
 }
 
 
@@ -38,7 +44,7 @@ def freeze(
 
     The image tower is `visual`, the text tower all the rest, its projection included;
     logit_scale and logit_bias train with either where `scale` says so. Of a model with adapters,
-    they alone train.
+    they alone train. A method's own module (`contract.HEAD`) always does.
 
     Args:
         model: the whole model.
@@ -55,7 +61,8 @@ def freeze(
         calibrates = name in ("logit_scale", "logit_bias")
         whole = scale if calibrates else _tower(name) in trains
         whole = whole and not any(_is_below(name, prefix) for prefix in frozen)
-        parameter.requires_grad_(name in adapted if adapted else whole)
+        trained = name in adapted if adapted else whole
+        parameter.requires_grad_(trained or _is_below(name, HEAD))
     for name, child in model.named_children():
         child.train(_tower(name) in trains)
     # Batch norms in training mode would move their means although their weights are frozen.
@@ -105,9 +112,13 @@ def projection_alone(model: nn.Module, frozen: Sequence[str]) -> bool:
 
 
 def adapter_names(model: nn.Module) -> list[str]:
-    """Names of the LoRA adapter parameters of a model, empty if it has no adapters."""
-    names = (name for name, _ in model.named_parameters())
-    return [name for name in names if {"lora_A", "lora_B"} & set(name.split("."))]
+    """Names of a model's adapter parameters, LoRA or parametrizations; empty without adapters."""
+    parts = {name: set(name.split(".")) for name, _ in model.named_parameters()}
+    return [
+        name
+        for name, own in parts.items()
+        if {"lora_A", "lora_B"} & own or ("parametrizations" in own and "original" not in own)
+    ]
 
 
 def _is_below(name: str, prefix: str) -> bool:
