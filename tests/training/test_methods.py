@@ -69,6 +69,7 @@ def trained_on(method: Method, loaded: LoadedModel, batch: Any) -> tuple[dict[st
 
     What the loss reads of the base is what the method says that it needs.
     """
+    torch.manual_seed(0)
     method.extend(loaded.model)
     freeze(loaded.model, method.trains, scale=method.trains_scale)
     compute = Compute(torch.device("cpu"), "fp32")
