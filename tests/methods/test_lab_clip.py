@@ -17,11 +17,11 @@ from compo_pipeline.training.optimisation import freeze
 def test_texts_are_mapped_and_the_map_is_merged(kind: str, request: pytest.FixtureRequest) -> None:
     folder: Path = request.getfixturevalue(kind)
     loaded = load(ModelSettings(f"local-dir:{folder}"))
-    model, method = loaded.model, build("lab_clip", {})
+    model, method = loaded.model, build("lab_clip", {}, {"trains": ["text"]})
     names = {name for name, _ in model.named_parameters()}
     tokens = loaded.tokenize(["a red cat", "a dog left of a cat"])
     before = encode_texts(model, tokens)
-    merge = method.extend(model)
+    merge = method.extend(model, "")
     freeze(model, method.trains, scale=method.trains_scale)
     torch.testing.assert_close(encode_texts(model, tokens), before)
     (trained,) = (one for one in model.parameters() if one.requires_grad)

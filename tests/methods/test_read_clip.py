@@ -18,6 +18,7 @@ from compo_pipeline.methods.contract import HEAD, ViewContext
 from compo_pipeline.methods.read_clip import ReadBatch, ReadClip
 from compo_pipeline.methods.registry import build
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import SHIPPED
 from compo_scenes import scenes_base
 
 DECODER = scenes_base() / "decoder"
@@ -60,7 +61,7 @@ def test_a_view_has_another_caption_of_its_image_and_a_paraphrase(
 def test_the_losses_are_transformers_own_and_the_papers(tiny_clip: Path) -> None:
     """Reconstruction: the cross-entropy of the library's model, which ignores the padding."""
     method, tiny = built(), load(tiny_clip)
-    method.extend(tiny.model)
+    method.extend(tiny.model, SHIPPED)
     model = AutoModelForSeq2SeqLM.from_pretrained(DECODER).float().eval()
     width, m = 16, 3
     draw = torch.Generator().manual_seed(0)
@@ -116,7 +117,9 @@ def test_a_decoder_that_cannot_be_loaded_is_an_error_of_one_line(
         r"^read_clip\.objective\.read\.decoder: '[^\n]*' cannot be loaded [^\n]*safetensors[^\n]*$"
     )
     with pytest.raises(SettingsError, match=told):
-        built(decoder=str(tmp_path)).extend(load(tiny_clip).model)
+        built(decoder=str(tmp_path)).extend(load(tiny_clip).model, "")
+    with pytest.raises(SettingsError, match=r"^read_clip\.[^\n]* not 'ViT-B-32'; expected[^\n]*$"):
+        built().extend(load(tiny_clip).model, "ViT-B-32")
 
 
 def test_a_rule_that_is_listed_again_draws_again(

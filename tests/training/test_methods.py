@@ -18,6 +18,7 @@ from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.encoding import MOST_SCALE
 from compo_pipeline.models.loading import LoadedModel, give_bias
+from compo_pipeline.models.settings import SHIPPED
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.optimisation import freeze
@@ -70,7 +71,7 @@ def trained_on(method: Method, loaded: LoadedModel, batch: Any) -> tuple[dict[st
     What the loss reads of the base is what the method says that it needs.
     """
     torch.manual_seed(0)
-    method.extend(loaded.model)
+    method.extend(loaded.model, SHIPPED)
     freeze(loaded.model, method.trains, scale=method.trains_scale)
     compute = Compute(torch.device("cpu"), "fp32")
     encoder = Watched(loaded.model, loaded.name, None, "image" in method.trains, compute)

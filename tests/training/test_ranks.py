@@ -19,6 +19,7 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import image_projection, pool_images
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
+from compo_pipeline.models.settings import SHIPPED
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.features import Features
@@ -80,7 +81,7 @@ def gradients(
     if method.bias is not None:
         give_bias(loaded, -5.0)
     torch.manual_seed(0)
-    method.extend(loaded.model)
+    method.extend(loaded.model, SHIPPED)
     freeze(loaded.model, method.trains, scale=method.trains_scale)
     compute, features = Compute(torch.device("cpu"), "fp32"), None
     if stored:

@@ -28,7 +28,7 @@ from compo_pipeline.losses import contrastive
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import control_of
 from compo_pipeline.methods.contract import ImageInput, Method, ViewContext
-from compo_pipeline.methods.registry import METHODS, method_type
+from compo_pipeline.methods.registry import METHODS, build
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
@@ -44,6 +44,7 @@ from compo_pipeline.training.settings import (
 )
 from compo_pipeline.training.validation import LOSS, Validator, best_point, stops_early
 from compo_pipeline.tuning.selection import ItemMetrics, held_out
+from compo_scenes import scenes_base
 
 CLIC = Clic(ClicViews(), ClicObjective())
 FIGURE = "sugar_crepe/accuracy/swap_att"
@@ -120,7 +121,7 @@ def test_the_loss_is_that_of_plain_fine_tuning_on_full_batches(
 
 
 # Methods whose losses read a batch of each kind; the others take as long and repeat them.
-KINDS = ("ce_clip", "clic", "c2lip", "fsc_clip", "sparcl")
+KINDS = ("ce_clip", "clic", "c2lip", "fsc_clip", "read_clip", "sparcl")
 
 
 @pytest.mark.parametrize(
@@ -133,8 +134,8 @@ def test_every_method_is_validated_resumed_and_exported(
     """After an interruption between validation and save, curve, best weights and record are those
     of an uninterrupted run, and open_clip alone reads the weights.
     """
-    kind = method_type(name)
-    method = kind(kind.views_type(), kind.objective_type(trains=("text",)))
+    decoder = {"read": {"decoder": str(scenes_base() / "decoder")}}
+    method = build(name, {}, {"trains": ["text"], **(decoder if "read" in name else {})})
     drawing = ViewContext(world.parses, "hand", 0, 0, world.edits())
     write(method, world.captions, drawing, 2, tmp_path / "views")
     plan = replace(plan, views=tmp_path / "views")

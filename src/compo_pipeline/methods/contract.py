@@ -294,11 +294,15 @@ class Method:
         """
         return getattr(self.objective, "bias", None)
 
-    def extend(self, model: nn.Module) -> Callable[[], None]:
+    def extend(self, model: nn.Module, name: str) -> Callable[[], None]:
         """Add to a base model what trains with it, by default nothing.
 
         Modules under `HEAD` train beside the towers, parametrizations of `torch.nn.utils` in their
         place, as adapters do.
+
+        Args:
+            model: the base, on its device.
+            name: name of the base, for errors.
 
         Returns:
             A function that leaves the model with the base's parts, before it is exported: it

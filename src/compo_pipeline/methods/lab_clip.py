@@ -15,18 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from compo_pipeline.core.settings import settings
-from compo_pipeline.methods.contract import Need, Objective, Towers
+from compo_pipeline.methods.contract import Need
 from compo_pipeline.methods.negclip import NegClip
 from compo_pipeline.models.encoding import text_projection
-
-
-@settings
-class LabClipObjective(Objective):
-    """Settings of LabCLIP's training: the tower that the map belongs to."""
-
-    trains: Towers = ("text",)
-    """Towers that a control trains. LabCLIP trains nothing but its map."""
 
 
 class _Map(nn.Module):
@@ -43,10 +34,12 @@ class _Map(nn.Module):
 
 
 class LabClip(NegClip):
-    """The LabCLIP method: a linear map of text embeddings, trained against hard negatives."""
+    """The LabCLIP method: a linear map of text embeddings, trained against hard negatives.
+
+    The map trains in place of the towers that the objective names, which a control trains.
+    """
 
     name = "lab_clip"
-    objective_type = LabClipObjective
 
     @property
     def trains_scale(self) -> bool:
@@ -58,12 +51,12 @@ class LabClip(NegClip):
         """The projection of the text tower, which the map follows."""
         return {"text_projection": "choose a base with one, or method=negclip"}
 
-    def extend(self, model: nn.Module) -> Callable[[], None]:
+    def extend(self, model: nn.Module, name: str) -> Callable[[], None]:
         """Map what the text tower projects; the function that it returns merges the map."""
-        module, name = text_projection(model, type(model).__name__)
-        own, linear = getattr(module, name), isinstance(module, nn.Linear)
+        module, attribute = text_projection(model, name)
+        own, linear = getattr(module, attribute), isinstance(module, nn.Linear)
         added = _Map(own, own.shape[0 if linear else 1], transposed=linear)
-        parts = [name, "bias"] if linear and module.bias is not None else [name]
+        parts = [attribute, "bias"] if linear and module.bias is not None else [attribute]
         for part in parts:
             parametrize.register_parametrization(module, part, added)
 

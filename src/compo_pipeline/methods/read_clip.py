@@ -130,10 +130,16 @@ class _Read(TextNegatives):
         place = self._settings.decoder or str(BASES[SHIPPED]() / "decoder")
         return _load(f"{self.name}.objective.read.decoder", place, kind)
 
-    def extend(self, model: nn.Module) -> Callable[[], None]:
+    def extend(self, model: nn.Module, name: str) -> Callable[[], None]:
         """Add the map and the decoder; the function that it returns removes them."""
         if not self._settings.reconstruction:
-            return super().extend(model)
+            return super().extend(model, name)
+        if self._settings.decoder is None and name != SHIPPED:
+            raise SettingsError(
+                f"{self.name}.objective.read.decoder: the shipped decoder knows captions of scenes "
+                f"alone, for the base {SHIPPED}, not '{name}'; expected the folder of another one "
+                "(the paper: google/t5-v1_1-large), or a weight of 0 at reconstruction"
+            )
         shared: Any = model
         device = shared.logit_scale.device
         decoder = self._pretrained("AutoModelForSeq2SeqLM").float().eval().requires_grad_(False)

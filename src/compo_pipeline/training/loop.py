@@ -175,7 +175,7 @@ def train(
         lora.attach(loaded.model, *adapters, settings.lora.convolution)
     with torch.random.fork_rng():
         torch.manual_seed(digest(inputs.seed, "extension"))
-        finish = method.extend(loaded.model)
+        finish = method.extend(loaded.model, loaded.name)
     optimisation.speed_up(loaded.model, settings, compute.device)
     rows = filter(None, [f"{len(inputs.captions):,} rows", inputs.rows])
     size = f"batches of {batches.batch_size:,}, epochs: {settings.epochs}"
