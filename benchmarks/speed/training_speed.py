@@ -100,9 +100,10 @@ class Apart(ModelEncoder):
     """Encodes at most a batch's rows of texts or of images at a time."""
 
     def _in_parts(
-        self, encode: Callable[[Tensor], tuple[Tensor, ...]], own: Tensor, count: int
+        self, encode: Callable[..., tuple[Tensor, ...]], own: Sequence[Tensor], count: int
     ) -> tuple[Tensor, ...]:
-        columns = list(zip(*(encode(chunk) for chunk in torch.split(own, BATCH)), strict=True))
+        chunks = zip(*(torch.split(one, BATCH) for one in own), strict=True)
+        columns = list(zip(*(encode(*chunk) for chunk in chunks), strict=True))
         return tuple(
             torch.cat([pad_rows(one, max(part.shape[1] for part in column)) for one in column])
             for column in columns

@@ -29,7 +29,7 @@ from compo_pipeline.training.checkpoint import TrainingError, resume_hint
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import TRUNK, OptimizerSettings, TrainingSettings
 
-_REFUSE: dict[Need, Callable[..., None]] = {
+_REFUSE: dict[Need, Callable[..., object]] = {
     "patches": dense.refuse_without_patches,
     "tokens": dense.dense_text_tower,
     "marked_tokens": partial(dense.dense_text_tower, marked=True),

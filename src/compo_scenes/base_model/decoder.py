@@ -84,7 +84,7 @@ def train(seed: int = 0) -> tuple[T5ForConditionalGeneration, PreTrainedTokenize
         for _ in range(STEPS):
             loss = loss_of(model, ids[torch.randint(len(ids), (BATCH,))])
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
             meter.advance(loss=loss.item())
