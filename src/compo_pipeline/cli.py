@@ -413,6 +413,42 @@ def export_model(checkpoint: Path, folder: Path, *, onnx: bool) -> None:
     click.echo(f"Written: {written(checkpoint, folder)}")
 
 
+@cli.command(name="mteb-results")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--owner", default="local", show_default=True, help="Of the models' names.")
+def mteb_results(run: Path, folder: Path, owner: str) -> None:
+    """Write scores as results of mteb, of the benchmarks that it has with the same items.
+
+    RUN is the folder of a run or of a list of models in data/07_model_output. FOLDER may be mteb's
+    cache.
+    """
+    from compo_pipeline.core.files import read_json
+    from compo_pipeline.core.records import Score
+    from compo_pipeline.core.settings import parse
+    from compo_pipeline.core.tables import Table
+    from compo_pipeline.evaluation import mteb_results
+    from compo_pipeline.evaluation.evaluate import Comparison
+
+    table = run / "scores.parquet"
+    found = [run / name for name in ("comparison.json", "suite.json") if (run / name).is_file()]
+    if not found or not table.is_file():
+        raise SettingsError(
+            f"{run}: expected scores.parquet with comparison.json or suite.json, which kedro run "
+            "writes below data/07_model_output/ (--pipeline=benchmark: benchmark/<models>)"
+        )
+    comparison = parse(Comparison, read_json(found[0]), found[0].name)
+    models = comparison.models.values()
+    scores = Table.open(table, Score)
+    written, left_out = mteb_results.write_results(scores, models, folder, owner)
+    for name, reason in left_out.items():
+        click.echo(f"Left out: {name}: {reason}", err=True)
+    for path in written:
+        click.echo(f"Written: {path}")
+    if not written:
+        raise SettingsError(f"{run}: no benchmark in it has the items and metric of a task of mteb")
+
+
 def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> Parameters:
     """Typed settings of the project in an environment, with the overrides of `--params`."""
     from compo_pipeline.project.settings import loader_of, prepare
