@@ -142,8 +142,8 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         raise SettingsError(
             f"{path} is not a plain state dict ({_disallowed(path) or type(error).__name__}), and "
-            "nothing else is unpickled here; use the model's safetensors file (OpenAI's weights: "
-            "the timm/*_clip_*.openai models of the Hugging Face hub)"
+            "nothing else is unpickled here; get the file again, or use the model's safetensors "
+            "file (OpenAI's weights: the timm/*_clip_*.openai models of the Hugging Face hub)"
         ) from error
     known = content if isinstance(content, Mapping) else {}
     state = next((known[key] for key in _CONTAINERS if isinstance(known.get(key), Mapping)), known)
@@ -237,7 +237,9 @@ def _safetensors(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise SettingsError(f"{path} is not a readable safetensors file: {error}") from None
+        raise SettingsError(
+            f"{path} is not a readable safetensors file: {error}; get it again"
+        ) from None
 
 
 def load_into(
@@ -284,7 +286,7 @@ def load_into(
             if names
         ]
         raise SettingsError(
-            f"the weights in {path} are not of the architecture '{name}': "
+            f"the weights in {path} do not fit the model '{name}': "
             f"{shorten('; '.join(problems), 600, placeholder=' ...')}. Name the architecture that "
             "they were trained with; compo-pipeline import-model (--context-length) reads files of "
             "other context lengths"
