@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WORDS = "a the dog cat mat on red big two sits near and of photo what shows describe image".split()
+WORDS = (
+    "Yes a the dog cat mat on red big two sits near and of photo what shows describe image".split()
+)
 CHAT = (
     "{% for turn in messages %}{{ turn['role'] }} : {% for part in turn['content'] %}"
     "{% if part['type'] == 'image' %}PLACE{% else %} {{ part['text'] }}{% endif %}{% endfor %} "
@@ -35,7 +37,7 @@ def _tokenizer(special: list[str], more: dict[str, str] | None = None, **named: 
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    words = [*special, *WORDS, *(f"w{number}" for number in range(20))]
+    words = [*special, *WORDS, *(f"w{number}" for number in range(19)), "Yes"]
     inner = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, special[-1]))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
     names = {"unk_token": special[-1], "extra_special_tokens": more or {}} | named
@@ -62,7 +64,7 @@ def _llama(vocabulary: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _blip() -> tuple[Any, Any]:
+def _blip(head: str = "BlipForConditionalGeneration") -> tuple[Any, Any]:
     import transformers
 
     words = _tokenizer(
@@ -83,9 +85,28 @@ def _blip() -> tuple[Any, Any]:
     config = transformers.BlipConfig(text_config=text, vision_config=vision, projection_dim=16)
     images = transformers.BlipImageProcessor(size={"height": _SIDE, "width": _SIDE})
     return (
-        transformers.BlipForConditionalGeneration(config),
+        getattr(transformers, head)(config),
         transformers.BlipProcessor(images, words),
     )
+
+
+def _flava() -> tuple[Any, Any]:
+    import transformers
+
+    words = _tokenizer(["[PAD]", "[CLS]", "[SEP]", "[UNK]"], pad_token="[PAD]", cls_token="[CLS]")
+    size = {
+        "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }  # fmt: skip
+    config = transformers.FlavaConfig(
+        text_config={**size, "vocab_size": len(words), "max_position_embeddings": 64},
+        image_config={**size, "image_size": _SIDE, "patch_size": 16},
+        multimodal_config=size,
+        hidden_size=16, projection_dim=16, init_codebook=False,
+    )  # fmt: skip
+    side = {"height": _SIDE, "width": _SIDE}
+    images = transformers.FlavaImageProcessor(size=side, crop_size=side)
+    return transformers.FlavaForPreTraining(config), transformers.FlavaProcessor(images, words)
 
 
 def _florence2() -> tuple[Any, Any]:
@@ -183,3 +204,4 @@ _KINDS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "qwen2_5_vl": lambda: _qwen("Qwen2_5_VL"),
 }
 KINDS = tuple(_KINDS)
+_KINDS |= {"flava": _flava, "blip_matching": lambda: _blip("BlipForImageTextRetrieval")}

@@ -28,14 +28,13 @@ from compo_pipeline.core.settings import SettingsError, parse
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row, item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
-from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings, ListedModel
 from compo_pipeline.evaluation.suite import (
     aggregate_rows,
     listed_models,
     read_published,
     reference_rows,
 )
-from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pages import report
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.registry import runs as tracking
@@ -105,7 +104,7 @@ def inputs(
     benchmarks: BenchmarksSettings, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> dict[str, Any]:
     """Two random models, a and b, and what they are scored on."""
-    models = {name: ModelSettings(f"local-dir:{tiny_model(k)}") for k, name in enumerate("ab")}
+    models = {name: ListedModel(f"local-dir:{tiny_model(k)}") for k, name in enumerate("ab")}
     return {
         "model_lists": {"two": models},
         "benchmarks": benchmarks,

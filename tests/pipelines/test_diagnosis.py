@@ -18,8 +18,8 @@ from compo_pipeline.core.provenance import Site
 from compo_pipeline.core.records import Caption, Foil, View
 from compo_pipeline.core.table_files import write_rows
 from compo_pipeline.data.catalog import FolderDataset, JsonDataset
+from compo_pipeline.evaluation.settings import ListedModel
 from compo_pipeline.methods.views import from_table, single_view
-from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import Parameters
 
@@ -63,7 +63,7 @@ def catalog(
     ]
     asked[0] = single_view(captions[0], ("A red cup.",), (from_table(("A red key.", "no")),), "")
     write_rows(tmp_path / "views" / "epoch=00.parquet", asked, View)
-    models = {name: ModelSettings(f"local-dir:{tiny_model(k)}") for k, name in enumerate("ab")}
+    models = {name: ListedModel(f"local-dir:{tiny_model(k)}") for k, name in enumerate("ab")}
     benchmarks = replace(shipped.benchmarks, foils=FoilBenchmarkSettings("test"))
 
     def build(**changes: Any) -> DataCatalog:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -112,7 +112,8 @@ class Row:
     """One metric of all compared models: values, paired differences, chance level and counts.
 
     `items` were scored, `skipped` could not be; `chance` is None if the scores came without chance
-    levels. `values` are by model, `differences` those that were asked for, in their order. `slice`
+    levels. `values` are by model, `differences` those that were asked for, in their order; neither
+    has a model that the metric was not measured of. `slice`
     names the part of the items that it is of, empty for all.
     """
 
@@ -173,6 +174,7 @@ def compare(
     pairs: Sequence[Pair],
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None = None,
+    partial: Collection[str] = (),
 ) -> list[Row]:
     """Compare models in all metrics, under one or several training seeds.
 
@@ -184,11 +186,13 @@ def compare(
         pairs: keys of the models whose differences are wanted.
         chance: chance levels of the subtasks.
         titles: labels of benchmarks whose files are not the official ones.
+        partial: keys of models without scores of some metrics, whose rows then lack them.
 
     Raises:
         ValueError: models or seeds were not scored on the same items.
     """
-    return with_holm(_compare_parts(scored_parts(seeds, models), pairs, chance, titles))
+    parts = scored_parts(seeds, models, partial)
+    return with_holm(_compare_parts(parts, pairs, chance, titles))
 
 
 def compare_means(
@@ -370,11 +374,11 @@ def _compare_parts(
 
 
 def scored_parts(
-    seeds: Sequence[Iterable[Score]], models: Mapping[str, str]
+    seeds: Sequence[Iterable[Score]], models: Mapping[str, str], partial: Collection[str] = ()
 ) -> dict[Key, ScoredPart]:
     """The scored items of each (metric, subtask).
 
-    Raises an error if models differ in items.
+    Raises an error if models differ in items. `partial` are keys of those that may lack some parts.
 
     The numbers of their images are ranks of names. A repeated item counts once.
     """
@@ -383,7 +387,6 @@ def scored_parts(
     names, frame["item"] = _ranked(frame["item"])
     _, frame["group"] = _ranked(frame["group"])
     frame["seed"] = np.repeat(np.arange(len(tables)), list(map(len, tables)))
-    reference, *_ = models.values()
     parts = {}
     chosen = frame[frame["model"].isin(models.values())]
     grouped: Any = chosen.groupby(KEY, observed=True, sort=False)
@@ -391,7 +394,10 @@ def scored_parts(
         # In order: the intervals do not depend on the order of the scores, not even by rounding.
         items, places = np.unique(rows["item"], return_inverse=True)
         values, images = {}, np.full(len(items), -1)
-        for model in models.values():
+        there = set(rows["model"])
+        present = {k: name for k, name in models.items() if k not in partial or name in there}
+        reference = next(iter(present.values()))
+        for model in present.values():
             own = (rows["model"] == model).to_numpy()
             values[model] = np.full((len(tables), len(items)), np.nan)
             values[model][rows["seed"][own], places[own]] = rows["value"][own]
@@ -406,7 +412,7 @@ def scored_parts(
                         "same; a paired comparison needs the same items: run evaluation again"
                     )
         parts[key] = ScoredPart(
-            {name: 100.0 * values[model].compress(known, axis=1) for name, model in models.items()},
+            {key: 100.0 * values[name].compress(known, axis=1) for key, name in present.items()},
             images[known],
             list(names[items[known]]),
             list(names[items[~known & (images >= 0)]]),
@@ -464,7 +470,7 @@ def row_statistics(
 
     Args:
         parts: values of each model on the same items.
-        pairs: models whose differences are wanted.
+        pairs: models whose differences are wanted, where both have values.
         weights: weights of the parts. Their sum is 1.
         exact: whether p is from McNemar's test, else that of the interval.
         verdicts: whether all values are 0 or 100.
@@ -475,6 +481,8 @@ def row_statistics(
         values[model] = Estimate(level.value, *level.interval)
     differences = []
     for model, against in pairs:
+        if not {model, against} <= parts.keys():
+            continue
         ours, theirs = parts[model], parts[against]
         found = statistics.difference(ours, theirs, weights, verdicts=verdicts)
         both = list(zip(ours, theirs, strict=True))

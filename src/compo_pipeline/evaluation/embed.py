@@ -17,11 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL.Image import Image
 from torch import Tensor
 
 from compo_pipeline.benchmarks.items import ImagePlace, Subtask
@@ -65,9 +66,13 @@ class Vectors:
 
         All groups have the same length.
         """
-        flat = np.fromiter(map(self.index.__getitem__, chain.from_iterable(groups)), np.int64)
-        picked: NDArray[np.float32] = self.rows[flat.reshape(len(groups), -1)]
+        picked: NDArray[np.float32] = self.rows[self.places_of(groups)]
         return picked
+
+    def places_of(self, groups: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+        """Rows of groups of names: [groups, names]. All groups have the same length."""
+        flat = np.fromiter(map(self.index.__getitem__, chain.from_iterable(groups)), np.int64)
+        return flat.reshape(len(groups), -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +95,15 @@ class Embedded:
     unreadable: Mapping[str, str]
     texts: Vectors
     tokens: Tokens
+    unmeasured: ClassVar[Mapping[str, str]] = {}
+    """Protocols that cannot be scored, and what to say of them."""
+
+    def similarities(
+        self, images: NDArray[np.int64], texts: NDArray[np.int64]
+    ) -> NDArray[np.floating]:
+        """Cosines of images and texts, given by their rows in arrays that broadcast."""
+        cosines: NDArray[np.float32] = (self.images.rows[images] * self.texts.rows[texts]).sum(-1)
+        return cosines
 
     def problems(self, subtask: Subtask) -> dict[str, str]:
         """Items of a subtask with an image that could not be read, by name, and the reasons."""
@@ -224,7 +238,7 @@ class Embedder:
                 image = load_image(*place)
             except ImageError as error:
                 return str(error)
-            key = hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
+            key = pixels_hash(image)
             return key, None if key in known else loaded.preprocess(image)
 
         pool, ahead = ThreadPoolExecutor(self.settings.workers), 2 * self.settings.image_batch
@@ -258,6 +272,11 @@ class Embedder:
         """The store of a model's or tower's embeddings, by the hash of the input."""
         key = digest("embeddings", fingerprint, compute.precision, compute.device.type)
         return TensorStore(self.store / f"{key:016x}" if self.store else None)
+
+
+def pixels_hash(image: Image) -> str:
+    """SHA-256 of an image's size and pixels."""
+    return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
 
 
 def _rows_of(known: TensorStore, keys: Mapping[str, str]) -> Tensor:

@@ -38,6 +38,7 @@ from compo_pipeline.evaluation.contamination import (
 )
 from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
 from compo_pipeline.evaluation.metrics import benchmark_labels
+from compo_pipeline.evaluation.scorers import Scorer, score_pairs
 from compo_pipeline.evaluation.scoring import SCORING, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices, scored_items
@@ -83,6 +84,7 @@ class ComparedModel:
         weights: the name of its weights.
         fingerprint: fingerprint of its weights.
         cost: its size and the operations of its towers, if they are known.
+        not_measured: what of the benchmarks could not be measured of it, and why.
     """
 
     name: str
@@ -90,6 +92,7 @@ class ComparedModel:
     weights: str = ""
     fingerprint: str = ""
     cost: ModelCost | None = None
+    not_measured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +186,9 @@ class Comparison:
     def against(self) -> dict[str, str]:
         """Name of the base or baseline of each further model, by the name of that model."""
         against: dict[str, str] = {}
-        for each in self.rows[0].differences if self.rows else ():
+        for each in (each for row in self.rows for each in row.differences):
             against.setdefault(each.model, each.against)
-        return against
+        return {name: against[name] for name in self.models if name in against}
 
     @property
     def headlines(self) -> list[Row]:
@@ -194,7 +197,7 @@ class Comparison:
 
     @property
     def left_out(self) -> list[str]:
-        """Lines about items left out, degenerate or truncated, and about benchmarks not run.
+        """Lines about items left out, degenerate or truncated, and about what was not measured.
 
         A line per benchmark, also if it was scored in another way than in the official run.
         """
@@ -218,6 +221,9 @@ class Comparison:
                 parts.append(f"no published values beside it: {', '.join(why)}")
             if parts:
                 lines.append(f"{self.benchmarks.get(benchmark, benchmark)}: {'; '.join(parts)}")
+        for model in self.models.values():
+            if model.not_measured:
+                lines.append(f"{model.label}: not measured: {', '.join(model.not_measured)}")
         if self.not_run:
             lines.append(f"Not run, as their files are not there: {', '.join(self.not_run)}")
         return lines
@@ -263,7 +269,7 @@ class ScoredModels:
 
 def score_models(
     subtasks: Sequence[Subtask],
-    models: Mapping[str, Callable[[], LoadedModel]],
+    models: Mapping[str, Callable[[], LoadedModel | Scorer]],
     settings: EvaluationSettings,
     store: Path | None = None,
     named: Mapping[str, tuple[str, str]] = MappingProxyType({}),
@@ -283,18 +289,27 @@ def score_models(
     rows, chances = [], []
     audits: list[Audit] = []
 
-    def score(key: str, loaded: LoadedModel) -> None:
+    used = {protocol for task in subtasks for protocol in task.protocols}
+
+    def score(key: str, loaded: LoadedModel | Scorer) -> None:
         name, label = named.get(key, (key, key))
-        embedded = embedder(loaded, name)
+        if isinstance(loaded, Scorer):
+            embedded: Embedded = score_pairs(loaded, name, subtasks, settings, store)
+        else:
+            embedded = embedder(loaded, name)
         own = score_model(subtasks, embedded, name)
         rows.append(Table.spilled(own.rows, Score, store))
         chances.append(own.chance)
-        compared[key] = ComparedModel(name, label, loaded.name, loaded.fingerprint, loaded.cost)
+        missing = tuple(why for each, why in embedded.unmeasured.items() if each in used)
+        compared[key] = ComparedModel(
+            name, label, loaded.name, loaded.fingerprint, loaded.cost, missing
+        )
         audits.extend([] if audits else audit(subtasks, embedded))
 
     for key, load_model in models.items():
         score(key, load_model())
-    return ScoredModels(Table.joined(rows), compared, chances[0], tuple(audits))
+    every = {key: level for chance in reversed(chances) for key, level in chance.items()}
+    return ScoredModels(Table.joined(rows), compared, every, tuple(audits))
 
 
 def score_run(

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from compo_pipeline.benchmarks.items import Item, Key, Subtask
 from compo_pipeline.core.records import PER_CLASS, Score, schema
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.tables import Table, grouped
 from compo_pipeline.evaluation import protocols
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
@@ -82,6 +83,9 @@ def score_model(subtasks: Sequence[Subtask], embedded: Embedded, name: str) -> M
         for subtask in subtasks
         for scored in score(name, subtask, embedded, groups.get(subtask.benchmark, {}))
     ]
+    if not found:
+        why = ", ".join(embedded.unmeasured.values())
+        raise SettingsError(f"benchmarks: no metric can be measured of '{name}'; not {why}")
     rows = pa.concat_tables([scored.rows.to_arrow() for scored in found]).combine_chunks()
     return ModelScores(Table(Score, rows), {scored.key: scored.chance for scored in found})
 
@@ -136,7 +140,7 @@ def score(
         groups: names of images, to the name that their rows have as group where it is another one.
     """
     scorer = _Scorer(model, subtask, embedded, groups)
-    for protocol in subtask.protocols:
+    for protocol in (each for each in subtask.protocols if each not in embedded.unmeasured):
         yield from _PROTOCOLS[protocol](scorer)
 
 
@@ -150,6 +154,7 @@ class _Scorer:
         self._groups = groups
         self.subtask = subtask
         self.texts = embedded.texts
+        self.similarities = embedded.similarities
         problems = embedded.problems(subtask)
         self.readable = [item for item in subtask.items if item.item not in problems]
         self.unreadable = [
@@ -163,18 +168,23 @@ class _Scorer:
         """Name of each item, and the name that stands for its image among those of equal pixels."""
         return [(item.item, self._groups.get(item.image, item.image)) for item in items]
 
-    def images(self, items: Iterable[Item]) -> NDArray[np.float32]:
-        """Embeddings [n, D] of the items' own images."""
+    def images(self, items: Iterable[Item]) -> Ints:
+        """Rows [n, 1] of the items' own images."""
         folder = f"{self.subtask.images}/"
-        return self._images.rows_of(folder + item.image for item in items)
+        return self._images.places_of([[folder + item.image for item in items]]).T
 
-    def all_images(self, items: Iterable[Item]) -> NDArray[np.float32]:
-        """Embeddings [n, images, D] of each item's image and other images."""
-        return self._images.rows_of_groups(list(map(self.subtask.paths, items)))
+    def all_images(self, items: Iterable[Item]) -> Ints:
+        """Rows [n, images] of each item's image and other images."""
+        return self._images.places_of(list(map(self.subtask.paths, items)))
 
-    def all_texts(self, items: Iterable[Item]) -> NDArray[np.float32]:
-        """Embeddings [n, texts, D] of each item's positives and negatives."""
-        return self.texts.rows_of_groups([item.positives + item.negatives for item in items])
+    def all_texts(self, items: Iterable[Item]) -> Ints:
+        """Rows [n, texts] of each item's positives and negatives."""
+        return self.texts.places_of([item.positives + item.negatives for item in items])
+
+    def image_vectors(self, items: Iterable[Item]) -> NDArray[np.float32]:
+        """Embeddings [n, D] of the items' own images."""
+        vectors: NDArray[np.float32] = self._images.rows[self.images(items)[:, 0]]
+        return vectors
 
     def make_rows(
         self,
@@ -252,8 +262,7 @@ def _choice_of_text(scorer: _Scorer, metric: str) -> MetricScores:
     """Score rows of one image-to-text metric: each item's image chooses among its texts."""
 
     def similarities(items: Sequence[Item]) -> Floats:
-        # [n, 1, D] * [n, t, D] -> [n, t]
-        return np.asarray((scorer.images(items)[:, None, :] * scorer.all_texts(items)).sum(axis=2))
+        return scorer.similarities(scorer.images(items), scorer.all_texts(items))  # [n, t]
 
     return _choice(
         scorer,
@@ -267,8 +276,8 @@ def _text_to_image(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of text-to-image accuracy: the text is closest to its own image."""
 
     def similarities(items: Sequence[Item]) -> Floats:
-        texts = scorer.texts.rows_of(item.positives[0] for item in items)
-        return np.asarray((texts[:, None, :] * scorer.all_images(items)).sum(axis=2))
+        texts = scorer.texts.places_of([item.positives[:1] for item in items])
+        return scorer.similarities(scorer.all_images(items), texts)  # [n, images]
 
     yield _choice(scorer, "t2i", lambda item: (1, len(item.other_images)), similarities)
 
@@ -277,12 +286,11 @@ def _joint(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of items with several images, each closest to its own text (What'sUp)."""
 
     def similarities(items: Sequence[Item]) -> Floats:
-        images = scorer.all_images(items)[:, :, None, :]  # [n, k, 1, D]
-        right = scorer.texts.rows_of_groups([item.positives for item in items])[:, :, None, :]
-        wrong = scorer.texts.rows_of_groups([item.negatives for item in items])
-        each = wrong.reshape(*right.shape[:2], -1, wrong.shape[-1])  # [n, k, wrong, D]
-        cosines = (images * np.concatenate([right, each], axis=2)).sum(axis=3)
-        return np.asarray(cosines.reshape(len(items), -1))
+        images = scorer.all_images(items)[:, :, None]  # [n, k, 1]
+        right = scorer.texts.places_of([item.positives for item in items])[:, :, None]
+        wrong = scorer.texts.places_of([item.negatives for item in items])
+        texts = np.concatenate([right, wrong.reshape(*right.shape[:2], -1)], axis=2)
+        return scorer.similarities(images, texts).reshape(len(items), -1)
 
     def chance(images: int, negatives: int) -> float:
         return protocols.choice_chance(1, negatives // images) ** images
@@ -297,8 +305,8 @@ def _average_precision(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of the average precision with which a text ranks images."""
     metric, rows, chances = "average_precision", [], []
     for item in scorer.readable:
-        text, images = scorer.texts.rows_of(item.positives), scorer.all_images([item])[0]
-        cosines = (text * images).sum(axis=1).astype(np.float64)
+        text = scorer.texts.places_of([item.positives])
+        cosines = scorer.similarities(scorer.all_images([item]), text)[0].astype(np.float64)
         value = protocols.average_precision(cosines, item.right_images)
         rows.append(np.array([[value, *cosines]]))
         chances.append(protocols.average_precision_chance(len(cosines), item.right_images))
@@ -349,10 +357,9 @@ def _group(scorer: _Scorer) -> Iterator[MetricScores]:
     items = scorer.readable
     similarities = np.empty((0, 2, 2))
     if items:
-        # [n, 2, 1, D] * [n, 1, 2, D] -> [n, 2, 2]
-        products = scorer.all_images(items)[:, :, None, :] * scorer.all_texts(items)[:, None, :, :]
+        images, texts = scorer.all_images(items)[:, :, None], scorer.all_texts(items)[:, None, :]
         # Sums of two are compared: in the precision of the stored similarities.
-        similarities = products.sum(axis=3).astype(np.float64)
+        similarities = scorer.similarities(images, texts).astype(np.float64)  # [n, 2, 2]
     for metric, correct in protocols.group(similarities).items():
         chance, rows = protocols.GROUP_CHANCES[metric], similarities.reshape(-1, 4)
         yield scorer.make_rows(metric, chance, scorer.names, [rows], correct, scorer.skipped)
@@ -363,7 +370,7 @@ def _half_truth(scorer: _Scorer) -> Iterator[MetricScores]:
     items = scorer.readable
     similarities = np.empty((0, 3))
     if items:
-        similarities = (scorer.images(items)[:, None, :] * scorer.all_texts(items)).sum(axis=2)
+        similarities = scorer.similarities(scorer.images(items), scorer.all_texts(items))
     for metric, correct in protocols.half_truth(similarities).items():
         chance = protocols.HALF_TRUTH_CHANCES[metric]
         yield scorer.make_rows(
@@ -391,7 +398,7 @@ def _text_only(scorer: _Scorer) -> Iterator[MetricScores]:
 def _retrieval(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of recall at k, from images to captions and from captions to images."""
     items = scorer.readable
-    images = scorer.images(items)
+    images = scorer.image_vectors(items)
     texts = [text for item in items for text in item.positives]
     captions = [
         (f"{name}#{place}", group)
@@ -436,7 +443,7 @@ def _zero_shot(scorer: _Scorer) -> Iterator[MetricScores]:
     number = {name: place for place, name in enumerate(task.classes)}
     labels = np.array([number[item.positives[0]] for item in items], dtype=np.int64)
     best, rivals = ranking_in_blocks(
-        scorer.images(items), labels, classifier, np.arange(classes), tops
+        scorer.image_vectors(items), labels, classifier, np.arange(classes), tops
     )
     chances = {f"top{k}": protocols.ranking_chance(classes, 1, k) for k in tops}
     yield from scorer.make_ranked_rows(chances, best, rivals, scorer.names, scorer.skipped)

@@ -8,6 +8,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from compo_pipeline.core.settings import SPEED, Name, settings
 from compo_pipeline.core.variants import VariantName
+from compo_pipeline.generation.chat.settings import EndpointSettings
+from compo_pipeline.models.settings import LOCAL_PREFIX, SHIPPED, ModelSettings
 
 Precision = Literal["fp32", "bf16"]
 
@@ -39,6 +41,42 @@ class EvaluationSettings:
     gallery: NonNegativeInt = 24
     """Number of items of each kind in the report: items that are right, or wrong, only after
     fine-tuning."""
+
+
+@settings
+class ListedModel(ModelSettings):
+    """Settings of a model in a list of models: the keys of `model`, or a scorer."""
+
+    scorer: Literal["contrastive", "matching", "vqascore"] | None = None
+    """How a model that is no CLIP-like one scores an image and a text: `contrastive`, by the
+    cosines of FLAVA's or BLIP's towers; `matching`, by the probability of a match under their
+    image-text matching head; `vqascore`, by a chat model's probability of "Yes" where it is asked
+    whether the image shows the text. Its `name` is `local-dir:<folder of transformers>`. Null is a
+    CLIP-like model."""
+
+    endpoint: EndpointSettings | None = None
+    """Chat model on a server that `vqascore` asks, in place of `name`. The server must send the
+    log-probabilities of tokens."""
+
+    def __post_init__(self) -> None:
+        """A scorer is a local folder, or a server."""
+        ModelSettings.__post_init__(self)
+        if self.endpoint is not None:
+            if self.scorer != "vqascore":
+                raise ValueError(
+                    f"endpoint: the scorer vqascore alone asks a server, got {self.scorer}"
+                )
+            if self.name != SHIPPED:
+                raise ValueError(f"name: the model is the endpoint's; leave out '{self.name}'")
+        elif self.scorer is not None and not self.name.startswith(LOCAL_PREFIX):
+            other = ", or an endpoint" if self.scorer == "vqascore" else ""
+            raise ValueError(
+                f"name: the scorer {self.scorer} takes {LOCAL_PREFIX}<folder of transformers>"
+                f"{other}, got '{self.name}'"
+            )
+        for key in ("pretrained", "context_length", "config"):
+            if self.scorer is not None and getattr(self, key):
+                raise ValueError(f"{key}: a scorer has none; leave the key out")
 
 
 @settings

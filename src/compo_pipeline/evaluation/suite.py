@@ -30,9 +30,9 @@ from compo_pipeline.evaluation.comparison import (
     renamed,
 )
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison, score_models
-from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.scorers import Scorer
+from compo_pipeline.evaluation.settings import EvaluationSettings, ListedModel
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.models.settings import ModelSettings
 
 Entry = TypeVar("Entry")
 
@@ -47,8 +47,8 @@ def reference_rows(comparison: Comparison) -> list[PublishedResults]:
 
 
 def listed_models(
-    name: str, lists: Mapping[str, Mapping[str, ModelSettings]]
-) -> Mapping[str, ModelSettings]:
+    name: str, lists: Mapping[str, Mapping[str, ListedModel]]
+) -> Mapping[str, ListedModel]:
     """Settings of the models in a list of `model_lists`, the baseline first.
 
     Raises:
@@ -83,7 +83,7 @@ def find_entry(name: str, key: str, known: Mapping[str, Entry], where: str) -> E
 
 def score_suite(
     subtasks: Sequence[Subtask],
-    models: Mapping[str, Callable[[], LoadedModel]],
+    models: Mapping[str, Callable[[], LoadedModel | Scorer]],
     settings: EvaluationSettings,
     benchmarks: BenchmarksSettings,
     store: Path,
@@ -100,9 +100,10 @@ def score_suite(
     scored, labels = score_models(subtasks, models, settings, store), titles(subtasks)
     baseline, *others = scored.models
     names, pairs = {name: name for name in scored.models}, [(name, baseline) for name in others]
+    partial = [name for name, model in scored.models.items() if model.not_measured]
     return scored.rows, Comparison(
         models=scored.models,
-        rows=tuple(compare([scored.rows], names, pairs, scored.chance, labels)),
+        rows=tuple(compare([scored.rows], names, pairs, scored.chance, labels, partial)),
         audits=scored.audits,
         titles=labels,
         suite=benchmarks.suite or "",
@@ -277,14 +278,15 @@ class AggregateRow:
     Attributes:
         label: label of the aggregate.
         source: place of the aggregate in the paper.
-        values: values in per cent. None if a member is missing.
+        values: values in per cent, None where a model has no value of a member. None of any model
+            if a member is missing.
         missing: members that were not run on the official files.
         partial: members that were not scored as in the paper: then it is not the paper's figure.
     """
 
     label: str
     source: str
-    values: tuple[float, ...]
+    values: tuple[float | None, ...]
     missing: tuple[str, ...]
     partial: tuple[str, ...] = ()
 
@@ -305,7 +307,10 @@ def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
     official ones are members of none.
     """
     rows = [row for row in comparison.rows if row.benchmark not in comparison.titles]
-    values = {name: {row.key: row.values[name].value for row in rows} for name in comparison.models}
+    values = {
+        name: {row.key: row.values[name].value for row in rows if name in row.values}
+        for name in comparison.models
+    }
     items = {row.key: row.items for row in rows}
     deviating = {
         row.key
@@ -322,7 +327,12 @@ def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
             and any(key in deviating or one.items not in (None, items[key]) for key in member)
         ]
         if comparison.suite in SUITES or not missing:
-            means = () if missing else tuple(map(one.mean, values.values()))
+            keys = {key for member in one.members for key in member}
+            means = (
+                ()
+                if missing
+                else tuple(one.mean(own) if keys <= own.keys() else None for own in values.values())
+            )
             names = (tuple(dict.fromkeys(map(one.member_name, own))) for own in (missing, partial))
             found.append(AggregateRow(one.label, one.source, means, *names))
     return found

@@ -20,10 +20,12 @@ class ModelCost:
         parameters: parameters of the image tower and of the whole model, in millions.
         gflops: floating-point operations of one image and of one text, in billions. A
             multiplication and an addition count as two.
+
+    None where a model has no such tower, or its operations are not counted.
     """
 
-    parameters: tuple[float, float]
-    gflops: tuple[float, float]
+    parameters: tuple[float | None, float]
+    gflops: tuple[float | None, float | None] = (None, None)
 
 
 def cost_of(module: Any, tokens: int) -> ModelCost:
@@ -37,12 +39,13 @@ def cost_of(module: Any, tokens: int) -> ModelCost:
     image = torch.zeros(1, 3, *(side if isinstance(side, tuple) else (side, side)), device="meta")
     text = torch.zeros(1, tokens, dtype=torch.long, device="meta")
     return ModelCost(
-        parameters=(_millions(module.visual), _millions(module)),
+        parameters=(millions(module.visual), millions(module)),
         gflops=(_gflops(module.encode_image, image), _gflops(module.encode_text, text)),
     )
 
 
-def _millions(module: nn.Module) -> float:
+def millions(module: nn.Module) -> float:
+    """Number of a module's parameters, in millions."""
     return sum(parameter.numel() for parameter in module.parameters()) / 1e6
 
 

@@ -125,6 +125,38 @@ def refuse_code(folder: Path, what: str) -> None:
                 )
 
 
+def load_transformers(
+    folder: Path, key: str, what: str, class_name: str, dtype: str = "auto"
+) -> tuple[Any, Any, set[str]]:
+    """Model and processor in a folder of transformers, and names of weights that the folder lacks.
+
+    No code of the folder runs, no pickle is read, and nothing is downloaded.
+
+    Args:
+        folder: folder with config, weights (safetensors) and processor.
+        key: YAML key of the folder, for the error.
+        what: the model in words, for the error.
+        class_name: class of transformers.
+        dtype: type of the weights; `auto` is as in the folder.
+
+    Raises:
+        SettingsError: it holds no such model; names the YAML key.
+    """
+    import transformers
+    from safetensors import SafetensorError
+
+    refuse_code(folder, key)
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        processor = transformers.AutoProcessor.from_pretrained(folder, **safe)
+        network, loaded = getattr(transformers, class_name).from_pretrained(
+            folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **safe
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise SettingsError(f"{key}: cannot load {what} from '{folder}' ({error})") from error
+    return network.eval(), processor, set(loaded["missing_keys"])
+
+
 def _check_names(model_cfg: Mapping[str, Any], place: object) -> None:
     """Raise an error for towers that are not known models of timm and transformers."""
     name = (model_cfg.get("vision_cfg") or {}).get("timm_model_name")

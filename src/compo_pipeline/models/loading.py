@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
+from open_clip.coca_model import CoCa
 from open_clip.model import CLIP, CustomTextCLIP
 from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
 from PIL.Image import Image
@@ -22,7 +23,7 @@ from compo_pipeline.core.files import DamagedFileError, atomic_folder, write_jso
 from compo_pipeline.core.hashing import file_hash, tensors_hash
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import hub, sources, tokenizing, weights
-from compo_pipeline.models.cost import ModelCost, cost_of
+from compo_pipeline.models.cost import ModelCost, cost_of, millions
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import ModelSource
 
@@ -72,6 +73,8 @@ class LoadedModel:
     @property
     def cost(self) -> ModelCost:
         """Parameters, and operations of an image and of a text."""
+        if not self.config:  # not open_clip's
+            return ModelCost((None, millions(self.model)))
         return cost_of(skeleton(self.name, self.config["model_cfg"]), self.context_length)
 
     def to(self, device: str | torch.device) -> LoadedModel:
@@ -184,11 +187,10 @@ def _build_module(name: str, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
             del text_cfg["hf_model_config"]
             return _build_module(name, sources.architecture({**model_cfg, "text_cfg": text_cfg}))
     arguments = dict(model_cfg)
-    if "multimodal_cfg" in arguments:
-        raise SettingsError(f"model.name: '{name}' is a CoCa model, which is not supported")
     custom = arguments.pop("custom_text", False) or "hf_model_name" in arguments["text_cfg"]
+    kind = CoCa if "multimodal_cfg" in arguments else CustomTextCLIP if custom else CLIP
     with _configuration_errors(name):
-        model: torch.nn.Module = (CustomTextCLIP if custom else CLIP)(**arguments)
+        model: torch.nn.Module = kind(**arguments)
     return model
 
 

@@ -133,7 +133,7 @@ def run_page(
         site: the command of the run.
     """
     rows, labels, named = comparison.rows, comparison.labels, comparison.benchmarks
-    heads = [f"{labels[FINE_TUNED]} - {role}" for role in labels if role != FINE_TUNED]
+    heads = tables.run_heads(labels)
     published = published_results(
         rows, coco=comparison.dataset == "coco", deviating=comparison.deviating
     )
@@ -209,11 +209,11 @@ def suite_page(
     elif len(labels) > 1:
         count = f"{len(labels)} models, the first is the baseline"
     further = ["chance", tables.DETECTABLE] if single and against else ["chance"]
-    heads = [name if single else f"{name} - {base}" for name, base in against.items()]
+    heads = {pair: pair[0] if single else " - ".join(pair) for pair in against.items()}
     reference, tokenizer = bases[0] if single else "the own base", f" Tokenizer: {bases[0]}'s."
     sections: list[Section] = [
         tables.metrics_table(
-            *(suite.headlines, labels, (), further),
+            *(suite.headlines, labels, {}, further),
             title=HEADLINES,
             note=tables.PER_CENT if single else tables.PER_CENT_OF_SEVERAL,
         ),
@@ -235,7 +235,7 @@ def suite_page(
             note=_DIFFERENCES,
         ),
         tables.detectable_table(() if single else suite.headlines, heads),
-        tables.metrics_table(suite.rows, labels, (), ["skipped"], title="All metrics", folded=True),
+        tables.metrics_table(suite.rows, labels, {}, ["skipped"], title="All metrics", folded=True),
         *tables.published_tables(reference_rows(suite), labels),
         *cards,
         Table.of(
@@ -255,11 +255,12 @@ def suite_page(
 
 
 def _role_means(suite: Comparison) -> pd.DataFrame:
-    """Means of the headline metrics: a row per model, a column per role that all have."""
+    """Means of the headline metrics that all models have: a row per model, a column per role."""
     values = [
         (name, ROLE_LABELS[BENCHMARKS[row.benchmark].role], estimate.value)
         for row in suite.headlines
         for name, estimate in row.values.items()
+        if row.values.keys() == suite.models.keys()
     ]
     means = pd.DataFrame(values, columns=["model", "role", "value"]).pivot_table(
         "value", "model", "role", sort=False

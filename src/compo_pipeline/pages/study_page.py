@@ -13,6 +13,7 @@ from optuna import Study, visualization
 from optuna.trial import TrialState
 
 from compo_pipeline.core.settings import parse
+from compo_pipeline.evaluation.comparison import BASE
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.pages.pages import Page, Plot, Section, Table, Text
 from compo_pipeline.pages.tables import metrics_table
@@ -79,7 +80,10 @@ def _confirmation(confirmation: Mapping[str, Any]) -> Section:
     return metrics_table(
         suite.headlines,
         {name: name for name in suite.models},
-        ["configured - base", "tuned - base", "tuned - configured"],
+        {
+            pair: " - ".join(pair)
+            for pair in (("configured", BASE), ("tuned", BASE), ("tuned", "configured"))
+        },
         title=CONFIRMATION,
         note="Configured and tuned recipe, trained in full with seeds that no trial had "
         f"({seeds}), on items that scored no trial. Per cent; 95% intervals over seeds and images; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import rich.table
@@ -11,7 +12,14 @@ from rich.text import Text as Words
 
 from compo_pipeline.core.console import table as plain_table
 from compo_pipeline.core.console import terminal
-from compo_pipeline.evaluation.comparison import FINE_TUNED, Difference, Estimate, Row
+from compo_pipeline.evaluation.comparison import (
+    FINE_TUNED,
+    Difference,
+    Estimate,
+    Pair,
+    Row,
+    run_pairs,
+)
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import PublishedResults, aggregate_rows
@@ -47,8 +55,9 @@ _COLUMNS: dict[str, Callable[[Row], CellLike]] = {
     "lost": lambda row: row.difference.lost,
     "p": lambda row: p_value(row.difference.p),
     "Holm": lambda row: p_value(row.difference.p_holm),
-    DETECTABLE: lambda row: row.difference.least_detectable,
+    DETECTABLE: lambda row: row.difference.least_detectable if row.differences else None,
 }
+NOT_MEASURED = Cell("not measured")
 
 
 def estimate_cell(estimate: Estimate, kind: str = "") -> Cell:
@@ -65,7 +74,7 @@ def difference_cell(found: Difference) -> Cell:
 def metrics_table(
     rows: Iterable[Row],
     labels: Mapping[str, str],
-    differences: Sequence[str] = (),
+    differences: Mapping[Pair, str] = MappingProxyType({}),
     further: Sequence[str] = (),
     **section: Any,
 ) -> Table:
@@ -74,7 +83,7 @@ def metrics_table(
     Args:
         rows: the metrics.
         labels: labels of the models, by their keys in the rows.
-        differences: heads of the rows' first differences, which stand behind the values.
+        differences: heads of the differences that stand behind the values, by their two models.
         further: columns behind these: skipped, chance, gained, lost, p, Holm, detectable.
         section: title and note of the section, and whether it is folded.
     """
@@ -83,22 +92,29 @@ def metrics_table(
         kinds = {each.model: each.significance for each in reversed(row.differences)}
         values = [
             estimate_cell(row.values[role], kinds.get(role, "").replace("level", ""))
+            if role in row.values
+            else NOT_MEASURED
             for role in labels
         ]
-        values += map(difference_cell, row.differences[: len(differences)])
+        found = {(each.model, each.against): difference_cell(each) for each in row.differences}
+        values += [found.get(pair, NOT_MEASURED) for pair in differences]
         label = f"{row.slice} {row.label}".strip()
         lines.append([label, row.items, *values, *(_COLUMNS[name](row) for name in further)])
     if DETECTABLE in further:
         section["note"] = section.get("note", "") + _DETECTABLE_NOTE
-    return Table(["metric", "n", *labels.values(), *differences, *further], lines, **section)
+    heads = [*labels.values(), *differences.values()]
+    return Table(["metric", "n", *heads, *further], lines, **section)
+
+
+def run_heads(labels: Mapping[str, str]) -> dict[Pair, str]:
+    """Heads of the differences of a run's fine-tuned model, from the labels by role."""
+    return {pair: f"{labels[FINE_TUNED]} - {pair[1]}" for pair in run_pairs(labels)}
 
 
 def headline_table(comparison: Comparison, title: str) -> Table:
     """The headline metrics of a run's models, with the differences of the fine-tuned one."""
-    labels = comparison.labels
-    heads = [f"{labels[FINE_TUNED]} - {role}" for role in labels if role != FINE_TUNED]
-    rows = comparison.headlines
-    return metrics_table(rows, labels, heads, [DETECTABLE], title=title, note=PER_CENT)
+    labels, rows = comparison.labels, comparison.headlines
+    return metrics_table(rows, labels, run_heads(labels), [DETECTABLE], title=title, note=PER_CENT)
 
 
 def costs_table(suite: Comparison) -> Table:
@@ -118,12 +134,19 @@ def costs_table(suite: Comparison) -> Table:
     )
 
 
-def detectable_table(rows: Iterable[Row], heads: Sequence[str]) -> Table:
+def detectable_table(rows: Iterable[Row], heads: Mapping[Pair, str]) -> Table:
     """The least detectable difference of each model in each metric."""
     return Table(
-        ["metric", *heads],
+        ["metric", *heads.values()],
         [
-            [row.label, *(each.least_detectable for each in row.differences[: len(heads)])]
+            [
+                row.label,
+                *(
+                    each.least_detectable
+                    for each in row.differences
+                    if (each.model, each.against) in heads
+                ),
+            ]
             for row in rows
         ],
         title="Least detectable differences",
@@ -150,7 +173,14 @@ def published_tables(
     for paper, rows in ((one.paper, one.rows) for one in found):
         yield Table(
             ["metric", *(f"{label} (here)" for label in labels.values()), *paper.models],
-            [[row.label, *(row.values[role].value for role in labels), *own] for row, own in rows],
+            [
+                [
+                    row.label,
+                    *(row.values[role].value if role in row.values else None for role in labels),
+                    *own,
+                ]
+                for row, own in rows
+            ],
             title=f"Published: {paper.title}",
             note=f"Not measured here; shown where all official items were scored. {paper.source}",
         )

@@ -393,12 +393,20 @@ def _models(run: Run) -> Iterator[str]:
             module = skeleton(plan.name, plan.model_cfg)
             yield from misfits(module, plan.name, method, settings.training)
     if run.reads("model_lists"):
+        from compo_pipeline.evaluation.scorers import CHAT_FOLDER, check_scorer
         from compo_pipeline.evaluation.suite import listed_models
         from compo_pipeline.registry.runs import configure
 
         for name, model in listed_models(settings.models, settings.model_lists).items():
             configure(settings.tracking, Path.cwd())
-            yield from _model(model, f"model_lists.{settings.models}.{name}", registered=True)
+            key = f"model_lists.{settings.models}.{name}"
+            if model.endpoint is not None:
+                state = str(Path(settings.paths.embeddings, CHAT_FOLDER))
+                yield from _errors_of(_check_key, model.endpoint, f"{key}.endpoint", state)
+            elif model.scorer:
+                yield from (f"{key}.name: {line}" for line in _errors_of(check_scorer, model))
+            else:
+                yield from _model(model, key, registered=True)
 
 
 def _model(settings: ModelSettings, key: str, *, registered: bool = False) -> Iterator[str]:

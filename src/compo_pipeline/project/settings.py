@@ -43,7 +43,12 @@ from compo_pipeline.core.variants import VariantName
 from compo_pipeline.data.generators import GENERATORS
 from compo_pipeline.data.quality.settings import DataValidationSettings, IngestSettings
 from compo_pipeline.data.settings import DataSettings
-from compo_pipeline.evaluation.settings import AttentionSettings, ComparisonSet, EvaluationSettings
+from compo_pipeline.evaluation.settings import (
+    AttentionSettings,
+    ComparisonSet,
+    EvaluationSettings,
+    ListedModel,
+)
 from compo_pipeline.generation.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.generation.foils.settings import FoilSettings
 from compo_pipeline.generation.recaption.settings import RecaptionSettings
@@ -112,7 +117,7 @@ class Parameters:
     ingest: IngestSettings = field(default_factory=IngestSettings)
     language: LanguageSettings = field(default_factory=LanguageSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
-    model_lists: Open[Open[ModelSettings]] = field(default_factory=dict)
+    model_lists: Open[Open[ListedModel]] = field(default_factory=dict)
     """Lists of models for `kedro run --pipeline=benchmark --params models=<list>`. The first model
     of a list is the baseline."""
     monitoring: MonitoringSettings = field(default_factory=MonitoringSettings)

@@ -28,6 +28,8 @@ import compo_decoding
 from compo_pipeline.core.compute import choose_device
 from compo_pipeline.core.settings import PlainError, SettingsError
 from compo_pipeline.core.untrusted import read_json
+from compo_pipeline.evaluation.scorers import Scorer, load_scorer
+from compo_pipeline.evaluation.settings import ListedModel
 from compo_pipeline.models.encoding import embed
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
@@ -192,14 +194,19 @@ def load_model(
 
 
 def open_models(
-    models: Mapping[str, ModelSettings], device: str, signing: SigningSettings
-) -> dict[str, Callable[[], LoadedModel]]:
-    """Functions that load models, by name.
+    models: Mapping[str, ListedModel], device: str, signing: SigningSettings, store: Path
+) -> dict[str, Callable[[], LoadedModel | Scorer]]:
+    """Functions that load models and scorers, by name.
 
-    `device` is that of `evaluation.device`.
+    `device` is that of `evaluation.device`, `store` a folder for the answers of servers.
     """
     place = choose_device(device, key="evaluation.device")
-    return {name: partial(load_model, each, place, signing) for name, each in models.items()}
+    return {
+        name: partial(load_scorer, each, name, place, store)
+        if each.scorer
+        else partial(load_model, each, place, signing)
+        for name, each in models.items()
+    }
 
 
 def load_base(lineage: Lineage, base: ModelSettings, device: str) -> LoadedModel:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from open_clip.coca_model import CoCa
 from torch import Tensor, nn
 
 from compo_pipeline.core.compute import Compute
@@ -180,6 +181,8 @@ def misfits(
         method: method that trains it.
         settings: the recipe.
     """
+    if isinstance(model, CoCa):
+        yield f"model.name: '{name}' is a CoCa model, which benchmarks score and no method trains"
     for need, otherwise in method.needs.items():
         try:
             _REFUSE[need](model, name, otherwise)

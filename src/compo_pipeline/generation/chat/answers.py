@@ -95,6 +95,7 @@ class Answer(NamedTuple):
         prompt_tokens: tokens of the question, image included. 0 if the server does not count them.
         answer_tokens: tokens of the answer. 0 if the server does not count them.
         date: when it came, in UTC; empty where it is not stored.
+        first: likeliest first tokens with log-probabilities, if the request asks for them.
     """
 
     text: str
@@ -103,6 +104,7 @@ class Answer(NamedTuple):
     prompt_tokens: int = 0
     answer_tokens: int = 0
     date: str = ""
+    first: tuple[tuple[str, float], ...] = ()
 
 
 def dated(answer: Answer) -> Answer:

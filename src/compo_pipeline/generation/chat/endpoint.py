@@ -181,6 +181,12 @@ class Endpoint:
                 raise self._refusal(error.response) from None
             except openai.APIConnectionError as error:
                 raise NoAnswer(f"no answer: {error.__cause__}") from None
+            if body.get("logprobs") and not answer.first:
+                raise SettingsError(
+                    f"{self.key}: {self.settings.url} sends no log-probabilities of tokens "
+                    f"(top_logprobs), which are needed; choose another server, or another model "
+                    f"than '{self.settings.model}'"
+                )
             # The first answer to a request counts, whichever process got it.
             self.answers.put({key: answer}, replace=False)
             stored = self.answers.get([key])
@@ -296,7 +302,9 @@ def read_answer(body: bytes) -> Answer:
             refusal = "finish_reason content_filter"
         counts = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
         asked, answered = (n if isinstance(n, int) else 0 for n in counts)
-        return Answer(text, ending == "length", refusal, asked, answered)
+        chances = (choice.get("logprobs") or {}).get("content") or [{"top_logprobs": []}]
+        first = tuple((each["token"], each["logprob"]) for each in chances[0]["top_logprobs"])
+        return Answer(text, ending == "length", refusal, asked, answered, first=first)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BrokenReply(f"a reply without an answer ({type(error).__name__}: {error})") from error
 

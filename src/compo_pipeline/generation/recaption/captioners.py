@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MODEL = "a model of images and text"
-_NO_SAMPLING = dict.fromkeys(("temperature", "top_p", "top_k"))  # what a folder may configure
+NO_SAMPLING = dict.fromkeys(("temperature", "top_p", "top_k"))  # what a folder may configure
 _LOCAL_KEY = f"{KEY}.transformers"
 _QUALITY = 90  # of the JPEG files that are sent
 # Model types by what they are asked: a chat, a beginning to continue, a task.
@@ -168,6 +168,26 @@ def check(folder: Path) -> str:
     return kind
 
 
+def load_generator(folder: Path, key: str, dtype: str = "auto") -> tuple[Any, Any, set[str]]:
+    """What `foreign.load_transformers` gives of a model of images and text, ready to generate."""
+    network, processor, missing = foreign.load_transformers(
+        folder, key, MODEL, "AutoModelForImageTextToText", dtype
+    )
+    # Generation continues at the end of each row.
+    tokenizer = getattr(processor, "tokenizer", processor)
+    tokenizer.padding_side = "left"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return network, processor, missing
+
+
+def chat_text(processor: Any, prompt: str) -> str:
+    """Input text of a chat model that is shown an image with a prompt."""
+    asked = [{"type": "image"}, {"type": "text", "text": prompt}]
+    turns = [{"role": "user", "content": asked}]
+    return str(processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+
 class LocalCaptioner:
     """Captioner with a local transformers model in this process, with greedy decoding.
 
@@ -229,36 +249,15 @@ class LocalCaptioner:
     def _load(self) -> tuple[Any, Any]:
         """The model, on a GPU where there is one, and its processor."""
         import torch
-        from safetensors import SafetensorError
 
-        try:
-            from transformers import AutoModelForImageTextToText, AutoProcessor
-        except ImportError as error:
-            raise SettingsError(
-                f"{_LOCAL_KEY}: a local model needs transformers, which is not installed "
-                "(pip install transformers)"
-            ) from error
-        folder, safe = self._own.folder, {"local_files_only": True, "trust_remote_code": False}
-        try:
-            processor = AutoProcessor.from_pretrained(folder, **safe)
-            network = AutoModelForImageTextToText.from_pretrained(
-                folder, use_safetensors=True, dtype=self._own.dtype, **safe
-            )
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-            raise SettingsError(
-                f"{_LOCAL_KEY}.folder: cannot load {MODEL} from {folder!r} ({error})"
-            ) from error
+        key, folder = f"{_LOCAL_KEY}.folder", Path(self._own.folder)
+        network, processor = load_generator(folder, key, self._own.dtype)[:2]
         if self._kind in _CHAT and processor.chat_template is None:
             raise SettingsError(
-                f"{_LOCAL_KEY}.folder: '{folder}' has no chat template (chat_template.jinja), by "
-                "which this model is asked; save it with its processor"
+                f"{key}: '{folder}' has no chat template (chat_template.jinja), by which this "
+                "model is asked; save it with its processor"
             )
-        # Generation continues at the end of each row.
-        tokenizer = getattr(processor, "tokenizer", processor)
-        tokenizer.padding_side = "left"
-        if tokenizer.pad_token is None:
-            tokenizer.pad_token = tokenizer.eos_token
-        return network.to("cuda" if torch.cuda.is_available() else "cpu").eval(), processor
+        return network.to("cuda" if torch.cuda.is_available() else "cpu"), processor
 
     def _answer_batch(
         self, network: Any, processor: Any, questions: Sequence[Question]
@@ -298,7 +297,7 @@ class LocalCaptioner:
         given = 1
         if self._kind not in _TASK and "input_ids" in rows:
             given = rows["input_ids"].shape[1] - (self._kind in _CONTINUED)
-        most, greedy = self._own.max_tokens, {"do_sample": False, "num_beams": 1, **_NO_SAMPLING}
+        most, greedy = self._own.max_tokens, {"do_sample": False, "num_beams": 1, **NO_SAMPLING}
         with torch.inference_mode():
             written = network.generate(**rows, max_new_tokens=most, **greedy)
         # [B, T + N], or [B, 1 + N]
@@ -306,11 +305,7 @@ class LocalCaptioner:
 
     def _input_text(self, processor: Any) -> str:
         """Input text of the model for an image: the prompt, in the chat template if it has one."""
-        if self._kind not in _CHAT:
-            return self.prompt
-        asked = [{"type": "image"}, {"type": "text", "text": self.prompt}]
-        turns = [{"role": "user", "content": asked}]
-        return str(processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+        return chat_text(processor, self.prompt) if self._kind in _CHAT else self.prompt
 
     def _decode_answer(self, network: Any, processor: Any, tokens: list[int], given: int) -> Answer:
         """Decode an answer from output tokens, without the prompt's tokens (BLIP keeps them)."""

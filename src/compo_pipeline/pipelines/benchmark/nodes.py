@@ -17,9 +17,8 @@ from compo_pipeline.data.generators import GENERATORS
 from compo_pipeline.data.settings import DataSettings
 from compo_pipeline.evaluation.comparison import by_model, item_changes
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings, ListedModel
 from compo_pipeline.evaluation.suite import listed_models, score_suite
-from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pages.report import (
     HEADLINES,
     LEFT_OUT,
@@ -59,7 +58,7 @@ def gather_items(
 def score_listed(
     items: Sequence[Subtask],
     models: str,
-    model_lists: Mapping[str, Mapping[str, ModelSettings]],
+    model_lists: Mapping[str, Mapping[str, ListedModel]],
     registration: RegistrationSettings,
     benchmarks: BenchmarksSettings,
     evaluation: EvaluationSettings,
@@ -67,7 +66,7 @@ def score_listed(
 ) -> tuple[Table[Score], Comparison]:
     """Score the listed models on every item, and compare each with the first one."""
     listed = listed_models(models, model_lists)
-    opened = open_models(listed, evaluation.device, registration.signing)
+    opened = open_models(listed, evaluation.device, registration.signing, Path(embeddings))
     return score_suite(items, opened, evaluation, benchmarks, Path(embeddings))
 
 

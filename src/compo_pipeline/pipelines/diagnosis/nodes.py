@@ -13,11 +13,10 @@ from compo_pipeline.core.provenance import Site
 from compo_pipeline.core.records import Foil
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.evaluation.diagnosis.diagnose import TrainingRun, diagnose
-from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings, ListedModel
 from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.generation.foils.build import shortage
 from compo_pipeline.generation.foils.settings import FoilSettings
-from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pages.report import DIAGNOSIS, diagnosis_page
 from compo_pipeline.pages.tables import show
 from compo_pipeline.registry.settings import RegistrationSettings
@@ -29,7 +28,7 @@ def diagnose_models(
     foils_report: Mapping[str, Any],
     training_run: TrainingRun,
     models: str,
-    model_lists: Mapping[str, Mapping[str, ModelSettings]],
+    model_lists: Mapping[str, Mapping[str, ListedModel]],
     registration: RegistrationSettings,
     foil_settings: FoilSettings,
     benchmarks: BenchmarksSettings,
@@ -55,7 +54,7 @@ def diagnose_models(
         why = "it names no set" if split is None else shortage(foils_report, split, foil_settings)
         raise SettingsError(f"benchmarks.foils.split: no foils are used: {why}")
     listed = listed_models(models, model_lists)
-    opened = open_models(listed, evaluation.device, registration.signing)
+    opened = open_models(listed, evaluation.device, registration.signing, Path(embeddings))
     _, suite = score_suite(subtasks, opened, evaluation, benchmarks, Path(embeddings))
     found = {name: diagnose(suite, training_run, model=name) for name in suite.models}
     settings = {name: asdict(each) for name, each in listed.items()}
