@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WORDS = (
-    "Yes a the dog cat mat on red big two sits near and of photo what shows describe image".split()
-)
+WORDS = "a the dog cat mat on red big two sits near and of photo what shows describe image".split()
 CHAT = (
     "{% for turn in messages %}{{ turn['role'] }} : {% for part in turn['content'] %}"
     "{% if part['type'] == 'image' %}PLACE{% else %} {{ part['text'] }}{% endif %}{% endfor %} "
