@@ -29,7 +29,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from pydantic_core import to_jsonable_python
-from tests import outlines
+from tests import outlines, vision_models
 from tests.chat_server import Chat
 
 from compo_pipeline.core import compute
@@ -253,6 +253,12 @@ def _parses(draw: st.DrawFn) -> Parse:
 def parses() -> st.SearchStrategy[Parse]:
     """Parses of any text, sensible or not."""
     return _parses()
+
+
+@pytest.fixture(scope="session")
+def vision_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Gives the folder of a tiny model of `vision_models`, by its kind."""
+    return cache(lambda kind: vision_models.write(kind, tmp_path_factory.mktemp("vision") / kind))
 
 
 @pytest.fixture(scope="session")

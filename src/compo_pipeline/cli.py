@@ -276,7 +276,8 @@ def bases(
         own = getattr(settings, method)
         methods[entry.label] = build(method, own.views, own.objective)
     listed = listed_models(name, settings.model_lists)
-    found = [describe(*each, methods, settings.training) for each in listed.items()]
+    bases = [each for each in listed.items() if each[1].scorer is None]
+    found = [describe(*each, methods, settings.training) for each in bases]
     if as_json:
         click.echo(json.dumps([asdict(base) for base in found], indent=1))
     else:

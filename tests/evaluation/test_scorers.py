@@ -11,7 +11,6 @@ import pytest
 import torch
 import transformers
 from PIL import Image
-from tests import vision_models
 from tests.chat_server import Chat
 
 from compo_pipeline.benchmarks.items import Item, Subtask
@@ -29,18 +28,6 @@ from compo_pipeline.registry.verification import open_models
 CPU, SETTINGS = torch.device("cpu"), EvaluationSettings(device="cpu", image_batch=3)
 TEXTS = ("a red dog", "the cat sits near the mat")
 CLASSES = {"flava": "FlavaForPreTraining", "blip_matching": "BlipForImageTextRetrieval"}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    made: dict[str, Path] = {}
-
-    def write(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = vision_models.write(kind, tmp_path_factory.mktemp("model") / kind)
-        return made[kind]
-
-    return write
 
 
 @pytest.fixture
@@ -66,10 +53,10 @@ def network(folder: Path, kind: str) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_a_matching_head_gives_the_probability_of_transformers(
-    kind: str, folder: Callable[[str], Path], images: list[Image.Image], tmp_path: Path
+    kind: str, vision_model: Callable[[str], Path], images: list[Image.Image], tmp_path: Path
 ) -> None:
-    scorer: Any = load_scorer(entry(folder(kind), "matching"), "m", CPU, tmp_path)
-    model, processor = network(folder(kind), kind)
+    scorer: Any = load_scorer(entry(vision_model(kind), "matching"), "m", CPU, tmp_path)
+    model, processor = network(vision_model(kind), kind)
     wanted = []
     for image in images:
         for text in TEXTS:
@@ -86,14 +73,14 @@ def test_a_matching_head_gives_the_probability_of_transformers(
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_towers_have_the_cosines_of_transformers(
-    kind: str, folder: Callable[[str], Path], images: list[Image.Image], tmp_path: Path
+    kind: str, vision_model: Callable[[str], Path], images: list[Image.Image], tmp_path: Path
 ) -> None:
     """With towers, every protocol can be scored, text alone and retrieval included."""
-    loaded: Any = load_scorer(entry(folder(kind), "contrastive"), "m", CPU, tmp_path)
+    loaded: Any = load_scorer(entry(vision_model(kind), "contrastive"), "m", CPU, tmp_path)
     items = tuple(Item(str(n), f"{n}.png", TEXTS[:1], TEXTS[1:]) for n in range(3))
     task = Subtask("sugar_crepe", "swap_obj", ("image_to_text",), tmp_path, items)
     embedded = Embedder([task], SETTINGS)(loaded, "m")
-    model, processor = network(folder(kind), kind)
+    model, processor = network(vision_model(kind), kind)
     for number, image in enumerate(images):
         for text in TEXTS:
             with torch.inference_mode():
@@ -110,10 +97,10 @@ def test_towers_have_the_cosines_of_transformers(
 
 @pytest.mark.parametrize("kind", ["llava", "qwen2_vl"])
 def test_vqascore_is_the_probability_that_the_answer_begins_with_yes(
-    kind: str, folder: Callable[[str], Path], images: list[Image.Image], tmp_path: Path
+    kind: str, vision_model: Callable[[str], Path], images: list[Image.Image], tmp_path: Path
 ) -> None:
-    scorer: Any = load_scorer(entry(folder(kind), "vqascore"), "m", CPU, tmp_path)
-    model, processor = network(folder(kind), kind)
+    scorer: Any = load_scorer(entry(vision_model(kind), "vqascore"), "m", CPU, tmp_path)
+    model, processor = network(vision_model(kind), kind)
     wanted = []
     for image, text in zip(images, (*TEXTS, "a dog"), strict=True):
         question = f'Does this figure show "{text}"? Please answer yes or no.'
@@ -155,7 +142,7 @@ def tasks(images: list[Image.Image], tmp_path: Path) -> list[Subtask]:
 
 
 def test_a_page_of_clip_and_scorers(
-    folder: Callable[[str], Path],
+    vision_model: Callable[[str], Path],
     tiny_model: Callable[..., Path],
     tasks: list[Subtask],
     chat: Chat,
@@ -165,9 +152,9 @@ def test_a_page_of_clip_and_scorers(
     server = {"url": chat.url, "model": "m", "max_requests": 4, "connections": 1}
     listed = {
         "CLIP": ListedModel(f"local-dir:{tiny_model(0)}"),
-        "BLIP": entry(folder("blip_matching"), "matching"),
+        "BLIP": entry(vision_model("blip_matching"), "matching"),
         "chat": parse(ListedModel, {"scorer": "vqascore", "endpoint": server}),
-        "FLAVA": entry(folder("flava"), "contrastive"),
+        "FLAVA": entry(vision_model("flava"), "contrastive"),
     }
 
     def run(**models: ListedModel) -> Any:
@@ -240,17 +227,17 @@ def test_settings_that_do_not_fit_are_named(given: dict[str, Any], named: str) -
 
 
 def test_folders_of_other_models_are_refused(
-    folder: Callable[[str], Path], plant_code: Callable[[Path, str], Path], tmp_path: Path
+    vision_model: Callable[[str], Path], plant_code: Callable[[Path, str], Path], tmp_path: Path
 ) -> None:
     with pytest.raises(SettingsError, match=r"expects flava or blip, got 'llava'"):
-        check_scorer(entry(folder("llava"), "matching"))
+        check_scorer(entry(vision_model("llava"), "matching"))
     with pytest.raises(SettingsError, match=r"got 'flava' .*config\.json"):
-        check_scorer(entry(folder("flava"), "vqascore"))
+        check_scorer(entry(vision_model("flava"), "vqascore"))
     with pytest.raises(SettingsError, match=r"expected a folder of transformers"):
         check_scorer(entry(tmp_path, "matching"))
     # A captioner has no matching head; transformers would draw a random one.
     with pytest.raises(SettingsError, match=r"m\.name: .*lacks weights of BlipForImageTextRetr"):
-        load_scorer(entry(folder("blip"), "matching"), "m", CPU, tmp_path)
+        load_scorer(entry(vision_model("blip"), "matching"), "m", CPU, tmp_path)
 
 
 def test_coca_is_scored_by_its_towers(tmp_path: Path, images: list[Image.Image]) -> None:

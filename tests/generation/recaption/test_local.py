@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tests import vision_models
 from tests.vision_models import KINDS
 
 from compo_pipeline.core.settings import SettingsError
@@ -24,19 +23,6 @@ KEY = r"recaption\.transformers"
 PROMPT = "describe the image"
 TOKENS = 12
 SIZES = [(64, 48), (48, 90), (33, 33)]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a tiny model of a kind, made once."""
-    made: dict[str, Path] = {}
-
-    def write(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = vision_models.write(kind, tmp_path_factory.mktemp("model") / kind)
-        return made[kind]
-
-    return write
 
 
 @pytest.fixture
@@ -101,10 +87,10 @@ def greedy(folder: Path, kind: str, image: Image.Image, text: str = "") -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_captions_are_those_of_transformers(
-    model: Any, captioner: Any, questions: Any, kind: str
+    vision_model: Any, captioner: Any, questions: Any, kind: str
 ) -> None:
     """In batches of two; transformers writes about one image at a time."""
-    folder = model(kind)
+    folder = vision_model(kind)
     own = captioner(folder)
     asked = questions(own)
     answers = list(own.ask(asked))
@@ -117,9 +103,9 @@ def test_captions_are_those_of_transformers(
 
 @pytest.mark.parametrize(("kind", "text"), [("blip", "a dog"), ("florence2", "<CAPTION>")])
 def test_a_text_for_models_that_follow_no_instructions(
-    model: Any, captioner: Any, questions: Any, kind: str, text: str
+    vision_model: Any, captioner: Any, questions: Any, kind: str, text: str
 ) -> None:
-    folder = model(kind)
+    folder = vision_model(kind)
     own = captioner(folder, text=text)
     asked = questions(own)[:1]
     (answer,) = own.ask(asked)
@@ -130,10 +116,10 @@ def test_a_text_for_models_that_follow_no_instructions(
 
 @pytest.mark.parametrize("kind", ["blip", "florence2", "llava"])
 def test_answers_that_reach_the_limit_are_cut(
-    model: Any, captioner: Any, questions: Any, kind: str
+    vision_model: Any, captioner: Any, questions: Any, kind: str
 ) -> None:
     """A text that goes on with a higher limit was cut off by the lower one."""
-    folder = model(kind)
+    folder = vision_model(kind)
     long, short = captioner(folder, max_tokens=40), captioner(folder, max_tokens=3)
     whole = list(long.ask(questions(long)))
     parts = list(short.ask(questions(short)))
@@ -143,9 +129,9 @@ def test_answers_that_reach_the_limit_are_cut(
 
 
 def test_an_image_that_is_gone_has_no_answer(
-    model: Any, captioner: Any, questions: Any, tmp_path: Path
+    vision_model: Any, captioner: Any, questions: Any, tmp_path: Path
 ) -> None:
-    own = captioner(model("llava"))
+    own = captioner(vision_model("llava"))
     asked = questions(own)
     (tmp_path / "1.png").unlink()
     first, gone, last = own.ask(asked)
@@ -154,10 +140,10 @@ def test_an_image_that_is_gone_has_no_answer(
 
 
 def test_an_image_that_the_processor_refuses_has_no_answer(
-    model: Any, captioner: Any, questions: Any, tmp_path: Path
+    vision_model: Any, captioner: Any, questions: Any, tmp_path: Path
 ) -> None:
     """Qwen's takes no image of more than 200 times its height; the others of its batch have one."""
-    own = captioner(model("qwen2_vl"), batch_size=3)
+    own = captioner(vision_model("qwen2_vl"), batch_size=3)
     asked = questions(own)
     whole = list(own.ask(asked))
     Image.new("RGB", (900, 1), "red").save(tmp_path / "1.png")
@@ -166,8 +152,10 @@ def test_an_image_that_the_processor_refuses_has_no_answer(
     assert [first.text, last.text] == [whole[0].text, whole[2].text]
 
 
-def test_keys_cover_what_changes_an_answer(model: Any, captioner: Any, tmp_path: Path) -> None:
-    folder = model("llava")
+def test_keys_cover_what_changes_an_answer(
+    vision_model: Any, captioner: Any, tmp_path: Path
+) -> None:
+    folder = vision_model("llava")
     own = captioner(folder).key("image")
     assert own == captioner(folder, batch_size=1).key("image")
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
@@ -185,9 +173,9 @@ def test_keys_cover_what_changes_an_answer(model: Any, captioner: Any, tmp_path:
 
 
 def test_a_chat_without_a_template_is_refused(
-    model: Any, captioner: Any, questions: Any, tmp_path: Path
+    vision_model: Any, captioner: Any, questions: Any, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(model("llava"), tmp_path / "bare"))
+    folder = Path(shutil.copytree(vision_model("llava"), tmp_path / "bare"))
     (folder / "chat_template.jinja").unlink()
     own = captioner(folder)
     with pytest.raises(SettingsError, match=rf"{KEY}\.folder: .*has no chat template"):
@@ -205,13 +193,13 @@ def test_other_models_are_refused(captioner: Any, tmp_path: Path, content: str) 
 
 @pytest.mark.parametrize("file", ["config.json", "processor_config.json"])
 def test_code_of_the_folder_is_not_run(
-    model: Any,
+    vision_model: Any,
     captioner: Any,
     plant_code: Callable[[Path, str], Path],
     tmp_path: Path,
     file: str,
 ) -> None:
-    folder = Path(shutil.copytree(model("llava"), tmp_path / "foreign"))
+    folder = Path(shutil.copytree(vision_model("llava"), tmp_path / "foreign"))
     marker = plant_code(folder, file)
     with pytest.raises(SettingsError, match=rf"{KEY}\.folder: .*{file}: auto_map"):
         captioner(folder)
@@ -219,9 +207,9 @@ def test_code_of_the_folder_is_not_run(
 
 
 def test_only_safetensors_are_read(
-    model: Any, captioner: Any, questions: Any, tmp_path: Path
+    vision_model: Any, captioner: Any, questions: Any, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(model("llava"), tmp_path / "pickled"))
+    folder = Path(shutil.copytree(vision_model("llava"), tmp_path / "pickled"))
     state = transformers.AutoModelForImageTextToText.from_pretrained(folder).state_dict()
     torch.save(state, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
