@@ -64,17 +64,19 @@ Ints = NDArray[np.int64]
 
 @runtime_checkable
 class Scorer(Protocol):
-    """A model that scores pairs of an image and a text.
+    """A model that scores pairs of an image and a text."""
 
-    Attributes:
-        name: name in logs and reports.
-        fingerprint: hash of all that its scores depend on.
-        cost: its parameters; None where they are not known.
-    """
+    @property
+    def name(self) -> str:
+        """Name in logs and reports."""
 
-    name: str
-    fingerprint: str
-    cost: ModelCost | None
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that the scores depend on."""
+
+    @property
+    def cost(self) -> ModelCost | None:
+        """Number of parameters. None where it is not known."""
 
     def score(self, images: Sequence[Image], texts: Sequence[str]) -> list[float]:
         """Score of each of n pairs. The higher it is, the better the text fits the image.
@@ -149,7 +151,7 @@ def load_scorer(
             "choose a checkpoint that was trained for it"
         )
     network.to(device)
-    cost = ModelCost((None, millions(network)))
+    cost = ModelCost((0.0, millions(network)))
     if model.scorer == "contrastive":
         return _load_towers(network, processor, kind, own, fingerprint)
     if model.scorer == "matching":
@@ -292,9 +294,10 @@ class EndpointVQA:
     It is 0 where "Yes" is not among the 20 likeliest tokens, as in the authors' code.
     """
 
+    cost: ClassVar[ModelCost | None] = None
+
     def __init__(self, settings: EndpointSettings, key: str, store: Path) -> None:
         self._settings, self._key, self.name = settings, key, f"{settings.model} vqascore"
-        self.cost = None
         self._endpoint = Endpoint(settings, key=key, cache=store / "endpoint.sqlite")
         self.fingerprint = hash_of(settings.url, self._request_body(""))
 

@@ -368,7 +368,7 @@ def _group(scorer: _Scorer) -> Iterator[MetricScores]:
 def _half_truth(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of a caption with a true and with a false detail added (half truths)."""
     items = scorer.readable
-    similarities = np.empty((0, 3))
+    similarities: Floats = np.empty((0, 3))
     if items:
         similarities = scorer.similarities(scorer.images(items), scorer.all_texts(items))
     for metric, correct in protocols.half_truth(similarities).items():

@@ -21,11 +21,11 @@ class ModelCost:
         gflops: floating-point operations of one image and of one text, in billions. A
             multiplication and an addition count as two.
 
-    None where a model has no such tower, or its operations are not counted.
+    0 stands for what is not counted.
     """
 
-    parameters: tuple[float | None, float]
-    gflops: tuple[float | None, float | None] = (None, None)
+    parameters: tuple[float, float]
+    gflops: tuple[float, float] = (0.0, 0.0)
 
 
 def cost_of(module: Any, tokens: int) -> ModelCost:

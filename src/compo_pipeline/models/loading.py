@@ -74,7 +74,7 @@ class LoadedModel:
     def cost(self) -> ModelCost:
         """Parameters, and operations of an image and of a text."""
         if not self.config:  # not open_clip's
-            return ModelCost((None, millions(self.model)))
+            return ModelCost((0.0, millions(self.model)))
         return cost_of(skeleton(self.name, self.config["model_cfg"]), self.context_length)
 
     def to(self, device: str | torch.device) -> LoadedModel:

@@ -23,6 +23,7 @@ from compo_pipeline.evaluation.comparison import (
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import PublishedResults, aggregate_rows
+from compo_pipeline.models.cost import ModelCost
 from compo_pipeline.pages.pages import (
     Cell,
     CellLike,
@@ -123,8 +124,9 @@ def costs_table(suite: Comparison) -> Table:
     alike = len({(base[name], model.cost) for name, model in suite.models.items()}) == 1
     lines: list[list[CellLike]] = []
     for name, model in () if alike else suite.models.items():
-        cost = [*reversed(model.cost.parameters), *model.cost.gflops] if model.cost else [None] * 4
-        lines.append([name, base[name] if name in suite.against else "", *cost])
+        cost = model.cost or ModelCost((0.0, 0.0))
+        counted = [each or None for each in (*reversed(cost.parameters), *cost.gflops)]
+        lines.append([name, base[name] if name in suite.against else "", *counted])
     return Table(
         ["model", "base", "parameters, M", "image tower, M", "GFLOPs image", "text"],
         lines,
