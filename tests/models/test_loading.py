@@ -314,7 +314,7 @@ def test_a_repository_without_safetensors_is_told_what_to_do(
     assert told.startswith(f"{'SOURCE' if command else 'model.name'}: {name} has no weights that")
     assert "\n" not in told
     assert "no weights that are fetched: expected open_clip_*.safetensors" in told
-    assert "compo-pipeline import-model <folder with its open_clip_config.json>" in told
+    assert "compo-pipeline import-model <folder with its configuration>" in told
     # Pickled files are not even fetched.
     assert pickled and not any(name.endswith((".bin", ".pt")) for name in pickled)
 

@@ -327,7 +327,7 @@ def download_repository(name: str, *kinds: Sequence[str]) -> Path:
         f"model.name: {name} has no weights that are fetched: expected {expected}. Of "
         f"transformers' safetensors use compo-pipeline import-model {name} <new folder>; .bin and "
         ".pt files (tensors are read, nothing is run) fetch yourself and use compo-pipeline "
-        "import-model <folder with its open_clip_config.json> <new folder>, or compo-pipeline "
+        "import-model <folder with its configuration> <new folder>, or compo-pipeline "
         "import-model <architecture> <new folder> --weights <file>"
     )
 
