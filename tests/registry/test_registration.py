@@ -18,7 +18,6 @@ from huggingface_hub import ModelCard
 from mlflow.exceptions import MlflowException
 from PIL import Image
 from rich.console import Console
-from sentence_transformers import SentenceTransformer
 from tests.hub_server import Hub
 
 from compo_pipeline.core.hashing import file_hash
@@ -320,6 +319,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 def test_a_version_is_pushed_to_the_hub(
     registered: Registered, comparison: Comparison, hub: Hub, tmp_path: Path
 ) -> None:
+    from sentence_transformers import SentenceTransformer
+
     assert push("challenger", "me/tiny", SETTINGS, public=False) == (f"{hub.url}/me/tiny", True)
     hub.files["me/tiny"] |= {"old.safetensors": b"", "logo.png": b""}
     uri = f"models:/compo-clip/{registered.version}"

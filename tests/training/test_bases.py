@@ -163,6 +163,8 @@ def test_each_base_of_the_list_is_a_variant(project: Path) -> None:
 def test_a_family_trains_resumes_and_is_exported(
     world: Any, views: Path, tiny_base: Any, recipe: Any, tmp_path: Path, family: str
 ) -> None:
+    from sentence_transformers import SentenceTransformer
+
     pytest.importorskip("onnxscript")
     architecture, changes, transformers = FAMILIES[family]
     model = ModelSettings(f"local-dir:{tiny_base(architecture, changes)}", config=changes)
@@ -188,7 +190,8 @@ def test_a_family_trains_resumes_and_is_exported(
     # open_clip and ONNX compute the same from the exported folder.
     loaded = load(whole)
     pixels = torch.randn(2, 3, loaded.image_size, loaded.image_size)
-    tokens = loaded.tokenize(["a red cube", "the sphere left of a blue cube"])
+    captions = ["a red cube", "the sphere left of a blue cube"]
+    tokens = loaded.tokenize(captions)
     with torch.no_grad():
         images = loaded.model.encode_image(pixels, normalize=True)
         texts = loaded.model.encode_text(tokens, normalize=True)
@@ -200,10 +203,12 @@ def test_a_family_trains_resumes_and_is_exported(
     np.testing.assert_allclose(found, images, atol=1e-3)
     np.testing.assert_allclose(session(onnx / "text.onnx")(tokens.numpy()), texts, atol=1e-3)
 
-    # transformers, too, or the description says that it has no such model.
+    # transformers and sentence-transformers, too, or the description says that there is none.
     assert describe(family, model, {}, settings).transformers == transformers
     if transformers:
-        to_hugging_face(whole, tmp_path / "transformers")
+        written = to_hugging_face(whole, tmp_path / "transformers")
+        sentences = SentenceTransformer(str(written), device="cpu", local_files_only=True)
+        np.testing.assert_allclose(sentences.encode(captions), texts, atol=1e-6)
     else:
         with pytest.raises(SettingsError, match="transformers has no such model"):
             to_hugging_face(whole, tmp_path / "transformers")
