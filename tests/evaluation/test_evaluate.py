@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import load_file
 from tests.evaluating import evaluate
 from tests.evaluation.conftest import write_noise
 
@@ -95,6 +96,10 @@ def test_a_random_model_stands_at_chance(tiny_model: Callable[..., Path], tmp_pa
     names = {role: model.name for role, model in comparison.models.items()}
     assert names == {"base": "base", "fine_tuned": "clic"} and comparison.reference == "base"
     assert {score.model for score in scores} == set(names.values())
+    stored = load_file(folder / "open_clip_model.safetensors")
+    for model in comparison.models.values():
+        assert model.cost is not None
+        assert model.cost.parameters[1] == sum(each.numel() for each in stored.values()) / 1e6
     # Four images only, so items lean together: a wide margin.
     assert row.values["base"].value == pytest.approx(100 / 3, abs=8)
 

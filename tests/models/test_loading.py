@@ -15,9 +15,11 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from tests.models.conftest import edit
+from transformers import RobertaConfig
 
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models import sources
+from compo_pipeline.models.cost import cost_of
 from compo_pipeline.models.importing import ImportRequest, import_model
 from compo_pipeline.models.loading import LoadedModel, export, give_bias, load, skeleton
 from compo_pipeline.models.settings import ModelSettings, needs_network
@@ -346,6 +348,19 @@ def test_a_skeleton_has_the_parts_of_the_weights_file_and_no_weights(
         name: value.shape for name, value in stored.items()
     }
     assert {parameter.device.type for parameter in module.parameters()} == {"meta"}
+
+
+def test_operations_of_a_text_tower_of_transformers_are_counted(tmp_path: Path) -> None:
+    width, inner, tokens, joint = 32, 64, 77, 24
+    shape = {"hidden_size": width, "num_hidden_layers": 1, "num_attention_heads": 2}
+    RobertaConfig(vocab_size=64, intermediate_size=inner, **shape).save_pretrained(tmp_path)
+    image = {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 16}
+    text = {"hf_model_name": str(tmp_path), "hf_proj_type": "mlp", "hf_pooler_type": "mean_pooler"}
+    module = skeleton("tiny", {"embed_dim": joint, "vision_cfg": image, "text_cfg": text})
+    layer = tokens * (4 * width**2 + 2 * width * inner) + 2 * tokens**2 * width
+    middle = (width + joint) // 2
+    expected = 2 * (layer + width * middle + middle * joint)
+    assert cost_of(module, tokens).gflops[1] == pytest.approx(expected / 1e9)
 
 
 def test_a_softmax_trained_model_gets_the_bias_and_keeps_its_scale(tiny_clip: Path) -> None:
