@@ -221,10 +221,25 @@ def methods() -> str:
 
 def methods_wise_ft() -> str:
     """Methods against the base, with weights that are mixed with the base's."""
-    mixed = stored("methods_wise_ft")
-    return methods_table(
-        [("base", mixed, "base"), *((name, mixed, name) for name in mixed["seeds"])]
-    )
+    return cells_table("methods_wise_ft")
+
+
+def methods_2025() -> str:
+    """READ and LabCLIP beside the methods that they add to."""
+    return cells_table("methods_2025")
+
+
+def additions() -> str:
+    """What READ adds to methods, over the same seeds."""
+    pairs = {name: pair for name, pair in stored("methods_2025")["pairs"].items() if "READ" in name}
+    lines = [[name, *(value_of(pair[key]) for key in METHODS)] for name, pair in pairs.items()]
+    return table(METHODS.values(), lines)
+
+
+def cells_table(file: str) -> str:
+    """All cells of a set against the base."""
+    found = stored(file)
+    return methods_table([(name, found, name) for name in ("base", *found["seeds"])])
 
 
 def methods_table(models: Iterable[tuple[str, Any, str]]) -> str:
@@ -349,6 +364,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     writer.__name__: writer
     for writer in (
         *(readme, clic, components, counterfactuals, methods, methods_wise_ft),
+        *(methods_2025, additions),
         *(hard_negatives, relation_search, relations, concepts),
         *(departures, photos, bases, house),
     )

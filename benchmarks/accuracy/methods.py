@@ -4,11 +4,15 @@
     python benchmarks/accuracy/methods.py
     kedro run --pipeline=comparison --params set=wise_ft,evaluation.control=false
     python benchmarks/accuracy/methods.py --set wise_ft
+    kedro run --pipeline=comparison --params set=methods_2025,evaluation.control=false
+    python benchmarks/accuracy/methods.py --set methods_2025 \
+        --pair "NegCLIP + READ" NegCLIP --pair "FSC-CLIP + READ" FSC-CLIP --pair LabCLIP NegCLIP
 
 Reads the runs that are there: a method may have more seeds than another. Differences from the base
 are paired on the same items; intervals are over seeds and images; p is corrected by Holm over all
 methods and metrics. Writes benchmarks/results/methods.json and methods.md, and
-docs/images/methods.png; of another set than `methods`, methods_<set>.json, .md and .png.
+docs/images/methods.png; of another set those named after it (methods_2025.json,
+methods_wise_ft.json), .md and .png. Differences between two cells (`--pair`) are over equal seeds.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow.parquet as pq
 
 from compo_pipeline.core.files import read_json
@@ -42,6 +47,17 @@ def finished(folder: Path) -> list[Path]:
     return sorted(done.parent for done in folder.glob(f"seed=*/{DONE}"))
 
 
+def losses_of(runs: list[Path]) -> dict[str, list[float]]:
+    """First and last value of each loss in the curves of a cell, as means over its seeds."""
+    curves = [pd.read_csv(run / "curves.csv") for run in runs]
+    ends = [
+        pd.concat(curve.iloc[[place]] for curve in curves).mean(numeric_only=True)
+        for place in (0, -1)
+    ]
+    other = {"step", "lr", "scale", "gradient_norm"}
+    return {name: [float(end[name]) for end in ends] for name in ends[0].index if name not in other}
+
+
 def trained_on(cell: Mapping[str, str], dataset: str) -> Any:
     """Device, hardware and precision of a cell's first training."""
     run = Path("data/06_models", dataset, cell["method"], cell["variant"], "seed=0")
@@ -52,20 +68,22 @@ def main() -> None:
     """Compare the runs that are there, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--set", default=METHODS, help="of conf/base/parameters_comparison.yml")
-    chosen = parser.parse_args().set
-    name = METHODS if chosen == METHODS else f"{METHODS}_{chosen}"
+    parser.add_argument("--pair", nargs=2, action="append", default=[], help="cells to compare")
+    arguments = parser.parse_args()
+    chosen, pairs = arguments.set, [(one, other) for one, other in arguments.pair]
+    name = chosen if chosen.startswith(METHODS) else f"{METHODS}_{chosen}"
     parameters = configured("base")
     command = CommandOptions()
     dataset = parameters["dataset"]
     cells = find_cells(chosen, parameters["comparison_sets"], dataset, command).cells
-    runs, seeds = {}, {}
+    runs, seeds, losses = {}, {}, {}
     for label, cell in cells.items():
         named = cell["params"]
         folder = Path("data/07_model_output", dataset, named["method"], named["variant"])
         found = finished(folder)
         if not found:
             raise SystemExit(f"{folder}: there is no finished run; run the comparison first")
-        seeds[label] = len(found)
+        seeds[label], losses[label] = len(found), losses_of(found)
         runs[label] = [
             (
                 list(Table(Score, pq.read_table(run / SCORES))),
@@ -73,15 +91,23 @@ def main() -> None:
             )
             for run in found
         ]
-    suite = compare_runs(runs)
+    suite = compare_runs(runs, pairs)
     content = {
         "seeds": seeds,
+        "losses": losses,
         "compute": trained_on(next(iter(cells.values()))["params"], dataset),
         "models": {
             model: {"/".join(row.key): stored(row, model) for row in suite.rows}
             for model in suite.models
         },
     }
+    if pairs:
+        content["pairs"] = {
+            f"{one} - {other}": {
+                "/".join(row.key): stored(row, one, other)["vs_control"] for row in suite.rows
+            }
+            for one, other in pairs
+        }
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     compute = content["compute"]
     facts = {

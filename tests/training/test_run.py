@@ -38,6 +38,7 @@ from compo_pipeline.training import features
 from compo_pipeline.training.checkpoint import FingerprintError
 from compo_pipeline.training.inputs import TrainingInputs, fingerprint_of
 from compo_pipeline.training.loop import Job, train
+from compo_pipeline.training.optimisation import misfits
 from compo_pipeline.training.settings import (
     LowRankSettings,
     MixtureSettings,
@@ -180,6 +181,13 @@ def test_labclips_map_resumes_and_is_merged_into_the_projection_of_texts(
     assert before.keys() == found.keys() and equal(found, weights(tmp_path / "resumed"))
     moved = {name for name in before if not before[name].equal(found[name])}
     assert moved and all("text_projection" in name for name in moved)
+
+
+def test_labclip_is_refused_on_a_text_tower_without_a_projection(plan: TrainingInputs) -> None:
+    model, method = load(plan.model).model, build("lab_clip", {}, {"trains": ["text"]})
+    model.text_projection = None
+    (told,) = misfits(model, "some base", method, plan.settings)
+    assert told.startswith("model.name: the text tower of 'some base'") and "method=negclip" in told
 
 
 def test_a_stretched_base_is_trained_and_mixed(plan: TrainingInputs, tmp_path: Path) -> None:
