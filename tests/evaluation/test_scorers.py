@@ -184,6 +184,10 @@ def test_a_page_of_clip_and_scorers(
     page = str(suite_page(suite, "t", {}).files(SUITE, MARKDOWN)[SUITE])
     assert "not measured" in page
 
+    blip = transformers.BlipForImageTextRetrieval.from_pretrained(vision_model("blip_matching"))
+    cost = suite.models["BLIP"].cost
+    assert cost is not None and cost.parameters[1] == pytest.approx(blip.num_parameters() / 1e6)
+
     # A scorer may be the baseline.
     _, suite = run(BLIP=listed["BLIP"], CLIP=listed["CLIP"])
     tot = next(row for row in suite.rows if row.metric == "tot")

@@ -299,6 +299,20 @@ def test_a_base_that_cannot_be_stretched_is_named_by_its_key(
     assert lines[-1].startswith("model_lists.mine.a.context_length: 248 ")
 
 
+def test_a_scorer_without_its_key_or_its_model_ends_a_run_before_it_starts(
+    problems: Problems, tiny_siglip: Path
+) -> None:
+    server = {"url": "http://localhost/v1", "model": "m", "key_variable": "NO_SUCH_KEY"}
+    models = {
+        "chat": {"scorer": "vqascore", "endpoint": server},
+        "BLIP": {"name": f"local-dir:{tiny_siglip}", "scorer": "matching"},
+    }
+    *_, chat, blip = problems({"models": "mine", "model_lists.mine": models}, "benchmark")
+    assert chat.startswith("model_lists.mine.chat.endpoint.key_variable: ")
+    assert "'NO_SUCH_KEY', which is not set" in chat
+    assert blip.startswith("model_lists.mine.BLIP.name: ") and str(tiny_siglip) in blip
+
+
 ONE_SET = {"benchmarks.sets.sugar_crepe_pp": None, "benchmarks.sets.zero_shot": None}
 
 
