@@ -1,13 +1,16 @@
 import re
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
 
-from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
-from compo_pipeline.evaluation.suite import Paper, published_results, read_published
+from compo_pipeline.evaluation.suite import published_results, read_published
 
+PROJECT = Path(__file__).parents[2]
+CONF = PROJECT / "conf"
 ESTIMATE = Estimate(50.0, 49.0, 51.0)
 ROW = Row(
     "sugar_crepe_pp", "itt", "swap_att", "ITT swap att", False, False, 666, 0, 600, 33.3,
@@ -37,78 +40,54 @@ def test_published_results_need_the_same_protocol() -> None:
     assert published_results([replace(recall, name="raw")], coco=True) == []
     # The official files of COCO are a benchmark of their own.
     karpathy = replace(recall, benchmark="coco", name="karpathy")
-    (only,) = published_results([karpathy], coco=False)
-    assert only.rows[0][1][only.paper.models.index("CLIP")] == 74.9
+    siglip, fsc_clip = published_results([karpathy], coco=False)
+    assert fsc_clip.rows[0][1][fsc_clip.paper.models.index("CLIP")] == 74.9
+    assert siglip.rows[0][1][siglip.paper.models.index("SigLIP")] == 85.4
 
 
-@pytest.mark.parametrize("paper", read_published()[0], ids=lambda paper: paper.title)
-def test_published_averages_are_means_of_their_published_parts(paper: Paper) -> None:
-    compared = 0
-    for benchmark in BENCHMARKS.values():
-        for metric, averages in benchmark.averages.items():
-            for name, parts in averages.items():
-                key = f"{benchmark.name}/{metric}"
-                values = paper.results.get(f"{key}/{name}", ())
-                published_parts = [paper.results.get(f"{key}/{part}") for part in parts.subtasks]
-                if not published_parts or None in published_parts:
-                    continue
-                for place, value in enumerate(values):
-                    found = [part[place] for part in published_parts]
-                    if None in found:
-                        continue
-                    # The CLIC paper's two tables of NegCLIP do not agree.
-                    tolerance = 0.9 if paper.models[place] == "NegCLIP" else 0.11
-                    assert value == pytest.approx(sum(found) / len(found), abs=tolerance), name
-                    compared += 1
-    # Of some papers, and of some models, the averages alone are known.
-    parts = paper.results.get("sugar_crepe/accuracy/swap_att", ())
-    assert compared >= 7 * (len(parts) - parts.count(None))
+def test_a_run_stands_beside_the_papers_blocks_that_pages_show() -> None:
+    papers, counts = read_published()
+    found = published_results([ROW], coco=False)
+    others = [one for one in papers if one.results.keys() & {"sugar_crepe_pp/itt/swap_att"}]
+    assert len(found) < len(others) and all(one.paper.shown for one in found)
+    for one in papers:
+        assert one.runs.keys() | one.bases.keys() | one.hours.keys() <= {*one.models}
+        assert one.bases.keys() <= one.runs.keys()
+        for key in one.results:
+            benchmark, _, name = key.split("/")
+            assert f"{benchmark}/{name}" in counts, "a run could never be compared with it"
 
 
-CLIC_TABLES = {
-    1: {
-        "sugar_crepe_pp/itt/replace": 0,
-        "sugar_crepe_pp/tot/replace": 1,
-        "sugar_crepe_pp/itt/swap": 2,
-        "sugar_crepe_pp/tot/swap": 3,
-        "winoground/text/all": 4,
-        "winoground/image/all": 5,
-        "winoground/group/all": 6,
-        "sugar_crepe/accuracy/add": 7,
-        "sugar_crepe/accuracy/replace": 8,
-        "sugar_crepe/accuracy/swap": 9,
-    },
-    2: {
-        "coco/i2t_r5/clic": 2,
-        "flickr30k/i2t_r5/clic": 3,
-        "coco/t2i_r5/clic": 4,
-        "flickr30k/t2i_r5/clic": 5,
-    },
-    20: {
-        "coco/i2t_r1/clic": 0,
-        "flickr30k/i2t_r1/clic": 1,
-        "coco/t2i_r1/clic": 2,
-        "flickr30k/t2i_r1/clic": 3,
-    },
-}
-"""The columns of numbers that a table of the paper has, by our metric."""
+def test_every_run_that_measures_a_model_has_an_environment_variants_and_a_base() -> None:
+    base = CONF / "base"
+    variants = yaml.safe_load((base / "parameters_variants.yml").read_text("utf-8"))["variants"]
+    lists = yaml.safe_load((base / "parameters_benchmark.yml").read_text("utf-8"))["model_lists"]
+    known = set().union(*variants.values())
+    for one in read_published()[0]:
+        for options in one.runs.values():
+            environment, *rest = options.split()
+            assert (CONF / environment.removeprefix("--env=")).is_dir(), options
+            named = re.findall(r"variant=([^,]+)", " ".join(rest))
+            assert {part for each in named for part in each.split("+")} <= known, options
+        assert {*one.bases.values()} <= lists["bases"].keys()
 
 
-@pytest.mark.parametrize("number", CLIC_TABLES)
-def test_values_of_clic_are_those_of_the_papers_text(shared: Path, number: int) -> None:
-    lines = (shared.parent / "papers" / "clic_paper.txt").read_text("utf-8").splitlines()
-    start = next(k for k, line in enumerate(lines) if line.startswith(f"Table {number}:"))
-    paper = next(one for one in read_published()[0] if one.title.startswith("CLIC paper"))
-    compared = 0
-    for line in lines[start + 1 : start + 20]:
-        name, *cells = line.split() or [""]
-        name = name.partition("[")[0]
-        if name not in paper.models:
-            continue
-        numbers = [float(cell) for cell in cells if re.fullmatch(r"\d+\.\d", cell)]
-        for metric, column in CLIC_TABLES[number].items():
-            value = paper.results[metric][paper.models.index(name)]
-            assert value == numbers[column], (name, metric)
-            compared += 1
-    # Table 20 has no CLIC-CC12M.
-    assert compared == len(CLIC_TABLES[number]) * (len(paper.models) - (number == 20))
+def test_published_values_are_those_of_the_papers_texts(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(PROJECT / "benchmarks" / "project")
+    reader = import_module("published")
+    assert reader.published(shared.parent / "papers") == reader.PUBLISHED.read_text("utf-8")
+
+
+def test_a_text_that_is_not_as_described_is_refused_by_table_and_row(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(PROJECT / "benchmarks" / "project")
+    reader = import_module("published")
+    for file in (shared.parent / "papers").iterdir():
+        lines = file.read_text("utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if not line.startswith("DAC-SAM")]
+        (tmp_path / file.name).write_text("".join(kept), "utf-8")
+    with pytest.raises(reader.TextError, match="clic/1.*DAC-SAM"):
+        reader.published(tmp_path)

@@ -199,15 +199,46 @@ _IMAGES_COUNT = ("coco", "flickr30k")
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """Published results: for each `benchmark/metric/name` one value for each model.
+    """Published results of the models of one base in a paper's tables.
 
-    A value is per cent, or None if there is none. `source` says where they are from.
+    Attributes:
+        id: short name of the paper and the base, or of an ablation's table.
+        title: title of the paper and the base.
+        base: short name of the base model.
+        shown: whether pages show the results beside those of a run.
+        source: where the results are from.
+        models: names of the models.
+        methods: method that trained each model; `none` for a model as it is.
+        data: data that each model was trained on.
+        runs: options of `kedro run` that measure a model here. Others are of other authors.
+        bases: names in `model_lists` of the models that need no training.
+        hours: GPU hours of a training that the paper states.
+        tables: by table, one value for each model by `benchmark/metric/name`: per cent, or None if
+            there is none.
     """
 
+    id: str
     title: str
-    models: tuple[str, ...]
-    results: dict[str, tuple[float | None, ...]]
+    base: str
+    shown: bool
     source: str
+    models: tuple[str, ...]
+    methods: dict[str, str]
+    data: dict[str, str]
+    runs: dict[str, str]
+    bases: dict[str, str]
+    hours: dict[str, float]
+    tables: dict[str, dict[str, tuple[float | None, ...]]]
+
+    @property
+    def results(self) -> dict[str, tuple[float | None, ...]]:
+        """Values of all tables, for each model from the first that has one."""
+        merged: dict[str, tuple[float | None, ...]] = {}
+        for columns in self.tables.values():
+            for key, values in columns.items():
+                pairs = zip(merged.get(key, values), values, strict=True)
+                merged[key] = tuple(new if old is None else old for old, new in pairs)
+        return merged
 
 
 class PublishedResults(NamedTuple):
@@ -264,7 +295,8 @@ def published_results(
             complete[f"{benchmark}/{row.metric}/{row.name}"] = row
     compared = []
     for paper in papers:
-        pairs = ((row, paper.results.get(key)) for key, row in complete.items())
+        results = paper.results if paper.shown else {}
+        pairs = ((row, results.get(key)) for key, row in complete.items())
         found = tuple((row, values) for row, values in pairs if values is not None)
         if found:
             compared.append(PublishedResults(paper, found))
