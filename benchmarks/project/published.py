@@ -46,7 +46,7 @@ def table_lines(text: list[str], table: Described) -> list[tuple[str, list[str]]
     found: list[tuple[str, list[str]]] = []
     least = min(3, *(len(list(flat(part))) for part in table.get("parts", [[0] * 3])), 3)
     for line in text[starts[table.get("nth", 1) - 1] + 1 :]:
-        if len(found) == wanted or line.startswith("Table "):
+        if line.startswith("Table "):
             break
         plain = re.sub(
             r"\(\+[\d.]+\)|\\ul|†|‡|✓|italic_p start_POSTSUBSCRIPT \d end_POSTSUBSCRIPT", "", line
@@ -56,6 +56,10 @@ def table_lines(text: list[str], table: Described) -> list[tuple[str, list[str]]
         cells = re.search(rf"((?:^| ){NUMBER})+$", plain)
         if cells and len(cells[0].split()) >= least:
             found.append((plain[: cells.start()].strip(), cells[0].split()))
+        elif len(found) >= wanted:
+            break
+    if len(found) > wanted:
+        raise TextError(f"{table['id']}: the row '{found[wanted][0]}' is not described")
     return found
 
 

@@ -80,14 +80,15 @@ def test_published_values_are_those_of_the_papers_texts(
     assert reader.published(shared.parent / "papers") == reader.PUBLISHED.read_text("utf-8")
 
 
-def test_a_text_that_is_not_as_described_is_refused_by_table_and_row(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_text_with_another_row_than_described_is_refused_by_table_and_row(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     monkeypatch.syspath_prepend(PROJECT / "benchmarks" / "project")
     reader = import_module("published")
     for file in (shared.parent / "papers").iterdir():
         lines = file.read_text("utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if not line.startswith("DAC-SAM")]
-        (tmp_path / file.name).write_text("".join(kept), "utf-8")
-    with pytest.raises(reader.TextError, match="clic/1.*DAC-SAM"):
+        changed = (line * (times if line.startswith("CLIC-RedCaps") else 1) for line in lines)
+        (tmp_path / file.name).write_text("".join(changed), "utf-8")
+    with pytest.raises(reader.TextError, match="clic/1: .*CLIC-RedCaps"):
         reader.published(tmp_path)
