@@ -121,6 +121,7 @@ def yes_or_no(turn: Any, number: int, body: dict[str, Any]) -> None:
     first = [
         {"token": "Yes", "logprob": math.log(0.9 if likely else 0.2)},
         {"token": "No", "logprob": math.log(0.05)},
+        {"token": "yes", "logprob": -math.inf},
     ]
     choice = {"message": {"content": "Yes"}, "finish_reason": "length"}
     choice["logprobs"] = {"content": [{"token": "Yes", "top_logprobs": first}]}
@@ -205,6 +206,10 @@ def test_a_server_without_log_probabilities_is_refused(
     scorer: Any = load_scorer(settings, "chat", CPU, tmp_path)
     with pytest.raises(SettingsError, match=r"chat\.endpoint: .* no log-probabilities"):
         scorer.score(images[:1], TEXTS[:1])
+    filtered = {"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]}
+    chat.script = lambda turn, number, body: turn.reply(200, json.dumps(filtered))
+    with pytest.raises(SettingsError, match="no answer about 'a cat': .*content_filter"):
+        scorer.score(images[:1], ("a cat",))
     # Nothing is stored that a better server would not be asked for.
     chat.script = yes_or_no
     assert scorer.score(images[:1], TEXTS[:1]) == pytest.approx([0.2])
@@ -239,9 +244,19 @@ def test_folders_of_other_models_are_refused(
         check_scorer(entry(vision_model("flava"), "vqascore"))
     with pytest.raises(SettingsError, match=r"expected a folder of transformers"):
         check_scorer(entry(tmp_path, "matching"))
+    with pytest.raises(SettingsError, match=r"m\.name: .* has no chat template"):
+        load_scorer(entry(vision_model("blip"), "vqascore"), "m", CPU, tmp_path)
     # A captioner has no matching head; transformers would draw a random one.
     with pytest.raises(SettingsError, match=r"m\.name: .*lacks weights of BlipForImageTextRetr"):
         load_scorer(entry(vision_model("blip"), "matching"), "m", CPU, tmp_path)
+
+
+def test_without_transformers_a_scorer_says_how_to_install_it(
+    vision_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compo_pipeline.models.foreign.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"transformers: pip install .*siglip"):
+        check_scorer(entry(vision_model("llava"), "vqascore"))
 
 
 def test_coca_is_scored_by_its_towers(tmp_path: Path, images: list[Image.Image]) -> None:

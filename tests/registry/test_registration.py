@@ -359,7 +359,7 @@ def test_a_version_is_pushed_to_the_hub(
     for said in ("hf-hub:me/tiny", 'SentenceTransformer("me/tiny")'):
         assert said in card.text
     assert "sentence-transformers" in card.data.tags
-    monkeypatch.setattr("compo_pipeline.models.hf_export.find_spec", lambda name: None)
+    monkeypatch.setattr("compo_pipeline.models.foreign.find_spec", lambda name: None)
     assert not push(uri, "me/new", SETTINGS, public=True)[1]
     assert "open_clip_config.json" in hub.files["me/new"]
     assert "config.json" not in hub.files["me/new"], "without transformers"

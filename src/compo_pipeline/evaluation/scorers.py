@@ -90,8 +90,10 @@ def check_scorer(model: ListedModel) -> tuple[Path, str]:
     """Folder of a local scorer, and its type.
 
     Raises:
-        SettingsError: the folder holds no model that can score so.
+        SettingsError: the folder holds no model that can score so, or transformers is not
+            installed.
     """
+    foreign.require_transformers()
     folder = Path(model.name.removeprefix(LOCAL_PREFIX))
     config = folder / "config.json"
     if not config.is_file():
@@ -275,9 +277,7 @@ class LocalVQA:
     @torch.inference_mode()
     def score(self, images: Sequence[Image], texts: Sequence[str]) -> list[float]:
         """Probability of "Yes" for each of n pairs."""
-        asked = [QUESTION.format(text) for text in texts]
-        if self.processor.chat_template is not None:
-            asked = [chat_text(self.processor, text) for text in asked]
+        asked = [chat_text(self.processor, QUESTION.format(text)) for text in texts]
         rows = self.processor(images=list(images), text=asked, padding=True, return_tensors="pt")
         rows = rows.to(self.network.device, self.network.dtype)  # integers stay as they are
         one_token = {"max_new_tokens": 1, "do_sample": False, "num_beams": 1, **NO_SAMPLING}
@@ -328,6 +328,8 @@ class EndpointVQA:
         part = {"type": "image_url", "image_url": {"url": data_uri(small)}}
         key = hash_of(self.fingerprint, pixels_hash(image), text)
         answer = ask(key, self._request_body(text, part))
+        if answer.refusal:
+            raise NoAnswer(answer.refusal)
         return sum(math.exp(chance) for token, chance in answer.first if token.strip() == ANSWER)
 
 

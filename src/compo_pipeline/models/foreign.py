@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Set
 from dataclasses import fields
+from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.core.settings import SettingsError, leaves, nearest
+from compo_pipeline.core.settings import SettingsError, leaves, nearest, pip_install
 from compo_pipeline.core.untrusted import read_json, shown
 
 # Keys with which transformers and diffusers run a folder's own Python files.
@@ -125,6 +126,12 @@ def refuse_code(folder: Path, what: str) -> None:
                 )
 
 
+def require_transformers() -> None:
+    """Raise an error if transformers, which is optional, is not installed."""
+    if find_spec("transformers") is None:
+        raise SettingsError(f"not installed: transformers: {pip_install('siglip')}")
+
+
 def load_transformers(
     folder: Path, key: str, what: str, class_name: str, dtype: str = "auto"
 ) -> tuple[Any, Any, set[str]]:
@@ -140,8 +147,9 @@ def load_transformers(
         dtype: type of the weights; `auto` is as in the folder.
 
     Raises:
-        SettingsError: it holds no such model; names the YAML key.
+        SettingsError: it holds no such model, or transformers is not installed.
     """
+    require_transformers()
     import transformers
     from safetensors import SafetensorError
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,9 @@ from timm.models.vision_transformer import VisionTransformer as TimmTransformer
 from torch import Tensor, nn
 
 from compo_pipeline.core.files import atomic_folder, write_json
-from compo_pipeline.core.settings import SettingsError, pip_install
+from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts, pool_type, text_tower
+from compo_pipeline.models.foreign import require_transformers
 from compo_pipeline.models.hf_import import to_open_clip_names
 from compo_pipeline.models.hf_preprocessing import image_processor, tokenizer
 from compo_pipeline.models.hub import reason
@@ -83,8 +83,7 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
         SettingsError: transformers is not installed, has no counterpart of the model, or does not
             compute the same; the message names the part.
     """
-    if find_spec("transformers") is None:
-        raise SettingsError(f"not installed: transformers: {pip_install('siglip')}")
+    require_transformers()
     from transformers import CLIPConfig, CLIPProcessor, SiglipConfig, SiglipProcessor
     from transformers import VisionTextDualEncoderProcessor as DualProcessor
 

@@ -79,6 +79,14 @@ def test_nothing_that_the_environment_has_for_another_server_is_sent(
         b"[1]",
         # Half of a pair, which no file can hold.
         rb'{"choices": [{"message": {"content": "A \ud83d cat."}}]}',
+        *(
+            b'{"choices": [{"message": {"content": "Yes"}, "logprobs": {"content": [%s]}}]}' % first
+            for first in (
+                b"{}",
+                b'{"top_logprobs": [{"token": "Yes", "logprob": null}]}',
+                rb'{"top_logprobs": [{"token": "\ud83d", "logprob": -1}]}',
+            )
+        ),
     ],
 )
 def test_no_answer_in_a_reply(body: bytes) -> None:

@@ -29,6 +29,7 @@ GIVE_UP = 10
 _MAX_BYTES = 2**24  # bytes of a reply
 _QUOTED = 300  # characters of a reply in an error
 _AHEAD = 4  # questions read ahead for each connection
+_LEAST = -9999.0  # log-probability that OpenAI sends of an impossible token
 _PATH = "chat/completions"
 # Headers that are sent. Others are for OpenAI's own server, or from the environment for another.
 _SENT = frozenset(
@@ -181,7 +182,7 @@ class Endpoint:
                 raise self._refusal(error.response) from None
             except openai.APIConnectionError as error:
                 raise NoAnswer(f"no answer: {error.__cause__}") from None
-            if body.get("logprobs") and not answer.first:
+            if body.get("logprobs") and not (answer.first or answer.refusal):
                 raise SettingsError(
                     f"{self.key}: {self.settings.url} sends no log-probabilities of tokens "
                     f"(top_logprobs), which are needed; choose another server, or another model "
@@ -296,14 +297,18 @@ def read_answer(body: bytes) -> Answer:
         choice, usage = content["choices"][0], content.get("usage") or {}
         message, ending = choice["message"], choice.get("finish_reason")
         text, refusal = (str(message.get(name) or "") for name in ("content", "refusal"))
-        # Half of a surrogate pair, which JSON can spell, fits into no file.
-        (text + refusal).encode()
         if ending == "content_filter":
             refusal = "finish_reason content_filter"
         counts = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
         asked, answered = (n if isinstance(n, int) else 0 for n in counts)
         chances = (choice.get("logprobs") or {}).get("content") or [{"top_logprobs": []}]
-        first = tuple((each["token"], each["logprob"]) for each in chances[0]["top_logprobs"])
+        # Some servers send the logarithm of 0 as -Infinity, which JSON does not have.
+        first = tuple(
+            (each["token"], max(_LEAST, float(each["logprob"])))
+            for each in chances[0]["top_logprobs"]
+        )
+        # Half of a surrogate pair, which JSON can spell, fits into no file.
+        "".join([text, refusal, *(token for token, _ in first)]).encode()
         return Answer(text, ending == "length", refusal, asked, answered, first=first)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BrokenReply(f"a reply without an answer ({type(error).__name__}: {error})") from error

@@ -168,11 +168,22 @@ def check(folder: Path) -> str:
     return kind
 
 
-def load_generator(folder: Path, key: str, dtype: str = "auto") -> tuple[Any, Any, set[str]]:
-    """What `foreign.load_transformers` gives of a model of images and text, ready to generate."""
+def load_generator(
+    folder: Path, key: str, dtype: str = "auto", *, chat: bool = True
+) -> tuple[Any, Any, set[str]]:
+    """What `foreign.load_transformers` gives of a model of images and text, ready to generate.
+
+    Raises:
+        SettingsError: it holds no such model, or the chat template that `chat` asks for is missing.
+    """
     network, processor, missing = foreign.load_transformers(
         folder, key, MODEL, "AutoModelForImageTextToText", dtype
     )
+    if chat and processor.chat_template is None:
+        raise SettingsError(
+            f"{key}: '{folder}' has no chat template (chat_template.jinja), by which this model is "
+            "asked; save it with its processor"
+        )
     # Generation continues at the end of each row.
     tokenizer = getattr(processor, "tokenizer", processor)
     tokenizer.padding_side = "left"
@@ -251,12 +262,8 @@ class LocalCaptioner:
         import torch
 
         key, folder = f"{_LOCAL_KEY}.folder", Path(self._own.folder)
-        network, processor = load_generator(folder, key, self._own.dtype)[:2]
-        if self._kind in _CHAT and processor.chat_template is None:
-            raise SettingsError(
-                f"{key}: '{folder}' has no chat template (chat_template.jinja), by which this "
-                "model is asked; save it with its processor"
-            )
+        chat = self._kind in _CHAT
+        network, processor, _ = load_generator(folder, key, self._own.dtype, chat=chat)
         return network.to("cuda" if torch.cuda.is_available() else "cpu"), processor
 
     def _answer_batch(
