@@ -439,9 +439,8 @@ def mteb_results(run: Path, folder: Path, owner: str) -> None:
             "writes below data/07_model_output/ (--pipeline=benchmark: benchmark/<models>)"
         )
     comparison = parse(Comparison, read_json(found[0]), found[0].name)
-    models = comparison.models.values()
     scores = Table.open(table, Score)
-    written, left_out = mteb_results.write_results(scores, models, folder, owner)
+    written, left_out = mteb_results.write_results(scores, comparison, folder, owner)
     for name, reason in left_out.items():
         click.echo(f"Left out: {name}: {reason}", err=True)
     for path in written:

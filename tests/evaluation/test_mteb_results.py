@@ -6,6 +6,7 @@ similarities.
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,11 @@ if __name__ == "__main__":
 
 from compo_pipeline.core.records import Score, schema  # noqa: E402
 from compo_pipeline.core.tables import Table  # noqa: E402
-from compo_pipeline.evaluation.evaluate import ComparedModel  # noqa: E402
+from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison  # noqa: E402
 from compo_pipeline.evaluation.mteb_results import TASKS, MtebTask, write_results  # noqa: E402
 
 EXPECTED: dict[str, Any] = json.loads(STORED.read_text()) if STORED.exists() else {}
-MODELS = [ComparedModel("clic", "CLIC", fingerprint=REVISION)]
+COMPARISON = Comparison({"fine_tuned": ComparedModel("clic", "CLIC", fingerprint=REVISION)}, ())
 
 
 def scored(task: MtebTask, items: int, image: str = "test.parquet/image/0") -> Table[Score]:
@@ -86,7 +87,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of results of one model, of every task."""
     folder = tmp_path_factory.mktemp("mteb")
     scores = Table.joined([scored(task, task.items) for task in TASKS])
-    written, left_out = write_results(scores, MODELS, folder, "me")
+    written, left_out = write_results(scores, COMPARISON, folder, "me")
     assert [path.stem for path in written] == [*SHAPES] and not left_out
     return folder
 
@@ -129,9 +130,13 @@ def test_what_mteb_measures_otherwise_is_left_out_and_said(tmp_path: Path) -> No
     ]
     broken = scored(crepe, crepe.items - 1)
     tables = [broken, scored(order, order.items, "val2014/1.jpg"), Table.of(others, Score)]
-    written, left_out = write_results(Table.joined(tables), MODELS, tmp_path, "me")
+    translated = scored(TASKS[3], TASKS[3].items)
+    own = replace(COMPARISON, titles={"winoground": "Winoground in German"})
+    scores = Table.joined([*tables, translated])
+    written, left_out = write_results(scores, own, tmp_path, "me")
     assert not written and not [*tmp_path.iterdir()]
     assert "7,510 items were scored, mteb has 7,511" in left_out["SugarCrepe"]
     assert "Parquet" in left_out["AROCocoOrder"] and "nDCG@10" in left_out["coco"]
     assert "prompts" in left_out["zero_shot"] and "no such task" in left_out["valse"]
+    assert "in German" in left_out["winoground"]
     assert "symmetric" in left_out["aro, relations and attributes"]

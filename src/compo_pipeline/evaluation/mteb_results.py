@@ -9,7 +9,6 @@ n items, I images and T texts of an item.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.core.files import write_json
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.tables import Table
-from compo_pipeline.evaluation.evaluate import ComparedModel
+from compo_pipeline.evaluation.evaluate import Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +76,14 @@ _ARO = "mteb takes symmetric relations and rare attributes too, and the mean ove
 
 
 def write_results(
-    scores: Table[Score], models: Iterable[ComparedModel], folder: Path, owner: str
+    scores: Table[Score], comparison: Comparison, folder: Path, owner: str
 ) -> tuple[list[Path], dict[str, str]]:
     """Write the results of models in mteb's format.
 
     Args:
         scores: scores of the models.
-        models: names in the scores, and fingerprints, which are the revisions.
+        comparison: of the scores, with names and fingerprints of the models: these are the
+            revisions.
         folder: folder of results, such as mteb's cache; other files in it stay.
         owner: organisation in the names of the models.
 
@@ -93,16 +93,19 @@ def write_results(
     written: list[Path] = []
     left_out: dict[str, str] = {}
     for name in scores.column("benchmark").unique().to_pylist():
-        if name not in {task.benchmark for task in TASKS}:
+        if name in comparison.titles:
+            left_out[name] = f"its items are others ({comparison.titles[name]})"
+        elif name not in {task.benchmark for task in TASKS}:
             known = BENCHMARKS.get(name)
             left_out[name] = _OTHERS[known.role if known else "composition"]
     subtasks = scores.having("benchmark", ["aro"]).column("subtask").unique().to_pylist()
     if any(name.startswith("vg_") for name in subtasks):
         left_out["aro, relations and attributes"] = _ARO
-    for model in models:
+    tasks = [task for task in TASKS if task.benchmark not in comparison.titles]
+    for model in comparison.models.values():
         own = scores.having("model", [model.name])
         place = folder / "results" / f"{owner}__{model.name}" / model.fingerprint
-        for task in TASKS:
+        for task in tasks:
             rows = own.having("benchmark", [task.benchmark]).having("metric", [task.metric])
             if task.subtask is not None:
                 rows = rows.having("subtask", [task.subtask])

@@ -119,7 +119,7 @@ def headline_table(comparison: Comparison, title: str) -> Table:
 
 
 def costs_table(suite: Comparison) -> Table:
-    """Base and cost of each model, without rows where all are alike."""
+    """Cost of each model and its base or baseline, without rows where all are alike."""
     base = {name: suite.against.get(name, name) for name in suite.models}
     alike = len({(base[name], model.cost) for name, model in suite.models.items()}) == 1
     lines: list[list[CellLike]] = []
@@ -128,9 +128,9 @@ def costs_table(suite: Comparison) -> Table:
         counted = [each or None for each in (*reversed(cost.parameters), *cost.gflops)]
         lines.append([name, base[name] if name in suite.against else "", *counted])
     return Table(
-        ["model", "base", "parameters, M", "image tower, M", "GFLOPs image", "text"],
+        ["model", "compared with", "parameters, M", "image tower, M", "GFLOPs image", "text"],
         lines,
-        ["base"],
+        ["compared with"],
         title="Cost",
         note="Of one image and one text; a multiplication and an addition are two operations.",
     )
