@@ -190,7 +190,7 @@ def about(description: Described, paper: str, base: str, models: list[str]) -> D
         environment, *how = run.split("/")
         if len(how) == 1:
             found["bases"][model] = how[0]
-            how = " --pipeline=benchmark --params models=bases"
+            how = f" --pipeline=benchmark --params models={description['lists'][environment]}"
         else:
             method, variant = how
             given = [f"method={method}"] * (method != description["environments"][environment])

@@ -284,6 +284,36 @@ def bases(
         show_bases(found)
 
 
+@cli.command()
+@click.option("--table", help="Show the values of one table, such as clic/3.")
+@click.option("--json", "as_json", is_flag=True, help="Print all values as JSON.")
+@_project_options
+@click.pass_obj
+def ledger(
+    project: ProjectMetadata,
+    table: str | None,
+    as_json: bool,
+    env: str | None,
+    params: dict[str, Any],
+) -> None:
+    """List the papers' values that commands here measure, and what they are here."""
+    from compo_pipeline.core.files import write_files
+    from compo_pipeline.pages import report
+    from compo_pipeline.pages.tables import show
+    from compo_pipeline.tuning.ledger import read_ledger
+
+    lists = _settings(project, env, params).model_lists
+    entries = read_ledger(lists, table)
+    if as_json:
+        click.echo(json.dumps([asdict(entry) for entry in entries], indent=1))
+        return
+    show(report.ledger_page(entries, folded=table is None))
+    file = Path("data/08_reporting/ledger/ledger.html")
+    page = report.ledger_page(entries if table is None else read_ledger(lists))
+    write_files(page.files(file.name), file.parent)
+    click.echo(f"Page: {file}")
+
+
 @cli.command(name="versions")
 @_project_options
 @click.pass_obj

@@ -69,7 +69,8 @@ def test_every_run_that_measures_a_model_has_an_environment_variants_and_a_base(
             assert (CONF / environment.removeprefix("--env=")).is_dir(), options
             named = re.findall(r"variant=([^,]+)", " ".join(rest))
             assert {part for each in named for part in each.split("+")} <= known, options
-        assert {*one.bases.values()} <= lists["bases"].keys()
+        for model, base in one.bases.items():
+            assert base in lists[one.runs[model].rpartition("models=")[2]], model
 
 
 def test_published_values_are_those_of_the_papers_texts(

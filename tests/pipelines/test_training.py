@@ -19,6 +19,7 @@ from PIL import Image
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.core.files import write_text
+from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.records import Caption, Parse
 from compo_pipeline.core.settings import SettingsError, parse, plain
 from compo_pipeline.data.catalog import FolderDataset
@@ -122,7 +123,8 @@ def node(
         )
         known = method in METHODS
         own = context(method=method).params["method_settings"] if known else none
-        record = open_run(inputs, {"edits": 0}, method, own, control, "toy", "default")
+        asked = method, own, control, "toy", "default", CommandOptions()
+        record = open_run(inputs, {"edits": 0}, *asked)
         read = captions, [], method, own, selecting, benchmarks
         *made, progress = train_models(inputs, record, *read)
         folders = models / "checkpoint", models / "control_checkpoint"

@@ -42,6 +42,10 @@ class CommandOptions:
     params: dict[str, Any] = field(default_factory=dict)
     """Parameters that `--params` gave."""
 
+    def record(self) -> dict[str, Any]:
+        """Environment, and parameters by dotted key as a user types them, with passwords masked."""
+        return {"env": self.env, "params": _typed(self.params)}
+
 
 @dataclass(frozen=True)
 class Site:
@@ -95,11 +99,14 @@ def options(env: str | None, params: Mapping[str, Any]) -> str:
     """
     command = "" if env is None else f" --env={shlex.quote(env)}"
     if params:
-        given = ",".join(
-            f"{name}={masked(_quote_value(value), name)}" for name, value in leaves(params)
-        )
+        given = ",".join(f"{name}={value}" for name, value in _typed(params).items())
         command += f" --params {shlex.quote(given)}"
     return command
+
+
+def _typed(params: Mapping[str, Any]) -> dict[str, str]:
+    """Values of parameters by dotted key, as a user types them, with passwords masked."""
+    return {name: masked(_quote_value(value), name) for name, value in leaves(params)}
 
 
 def arguments(env: str | None, params: Mapping[str, Any]) -> list[str]:

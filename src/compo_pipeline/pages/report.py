@@ -44,6 +44,7 @@ from compo_pipeline.pages.pages import (
     interval,
 )
 from compo_pipeline.training.bases import BaseModel
+from compo_pipeline.tuning.ledger import LedgerEntry, count_others
 
 PAGE, SUITE, MARKDOWN = "report.html", "benchmark.html", "benchmark.md"
 DIAGNOSIS = "diagnosis.html"
@@ -87,6 +88,11 @@ _SHOWN = ("itt", "accuracy", "group", "t2i", "tot", "i2t_r1", "t2i_r1", "top1")
 _SAMPLE = (
     "A random sample, spread over the subtasks. The numbers are cosines of image and text under "
     "each model; an item is right if every true text (green) is above every false one (red)."
+)
+_LEDGER = (
+    "Per cent. Differences are measured minus published. GPU hours are those that the paper states "
+    "for the training. A run counts if its command has the recipe's options and no others that "
+    "change weights or scores, and a value if it is of all items of the official files."
 )
 _SECTION = attrgetter("model", "change", "baseline")
 _SUBTASK = attrgetter("benchmark", "subtask")
@@ -303,6 +309,78 @@ def show_bases(bases: Sequence[BaseModel]) -> None:
     ]
     table = Table(columns, rows, ["base", "transformers", "not for"])
     tables.show(Page("", "", [table, List([*dict.fromkeys(lines)])]))
+
+
+def ledger_page(entries: Sequence[LedgerEntry], *, folded: bool = True) -> Page:
+    """The page of published values, each beside the one that was measured here.
+
+    Args:
+        entries: models that commands here measure, in the order of the page.
+        folded: whether the values of each are shown on demand.
+    """
+    known = sum(len(one.cells) for one in entries)
+    others, models = count_others()
+    by_command: dict[str, list[LedgerEntry]] = {}
+    for one in entries:
+        by_command.setdefault(one.command, []).append(one)
+    return Page(
+        "Published and measured",
+        "Are the papers' numbers reproduced?",
+        [
+            Table(
+                ["models", "tables", "measured", "largest difference", "GPU hours", "command"],
+                [_ledger_line(command, own) for command, own in by_command.items()],
+                ["models", "tables", "command"],
+                note=_LEDGER,
+            ),
+            *(_ledger_table(one, folded=folded) for one in entries),
+        ],
+        [
+            f"{sum(len(one.differences) for one in entries):,} of {known:,} published values that "
+            "commands here would measure are measured.",
+            f"{others:,} further values are of {models} models that no command here trains: score "
+            "the authors' checkpoints with the pipeline `benchmark` after `compo-pipeline "
+            "import-model`.",
+        ],
+    )
+
+
+def _ledger_line(command: str, entries: Sequence[LedgerEntry]) -> list[CellLike]:
+    """What a command measures, and how much of it is measured."""
+    differences = [each for one in entries for each in one.differences]
+    return [
+        ", ".join(dict.fromkeys(one.model for one in entries)),
+        ", ".join(dict.fromkeys(one.table for one in entries)),
+        f"{len(differences)} of {sum(len(one.cells) for one in entries)}",
+        tables.points(max(differences, key=abs, default=None)),
+        entries[0].hours,
+        command,
+    ]
+
+
+def _ledger_table(one: LedgerEntry, *, folded: bool) -> Table:
+    """Published and measured values of a model."""
+    lines: list[list[CellLike]] = [
+        [
+            cell.metric,
+            cell.published,
+            tables.estimate_cell(cell.measured) if cell.measured else None,
+            tables.points(cell.difference),
+            cell.remark,
+        ]
+        for cell in one.cells
+    ]
+    note = f"{one.title}. `{one.command}`."
+    if one.folders:
+        note += f" Measured in {', '.join(f'`{folder}`' for folder in one.folders)}. {one.note}"
+    return Table(
+        [one.model, "published", "here", "difference", "remark"],
+        lines,
+        ["remark"],
+        title=f"{one.table}: {one.model}",
+        note=note.strip(),
+        folded=folded,
+    )
 
 
 def diagnosis_page(

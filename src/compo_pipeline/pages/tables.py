@@ -72,6 +72,11 @@ def difference_cell(found: Difference) -> Cell:
     return Cell(value, found.significance, ends)
 
 
+def points(difference: float | None) -> str | None:
+    """A difference in points, with its sign."""
+    return None if difference is None else f"{difference:+.1f}"
+
+
 def metrics_table(
     rows: Iterable[Row],
     labels: Mapping[str, str],

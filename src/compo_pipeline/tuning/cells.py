@@ -144,7 +144,7 @@ def find_cells(
     labels: dict[tuple[str, str], str] = {}
     for label, cell in chosen.cells.items():
         key = f"{KEY}.{name}.cells.{label}"
-        named = _read_globals(cell.env, f"{key}.env") if cell.env else {"dataset": dataset}
+        named = read_globals(cell.env, f"{key}.env") if cell.env else {"dataset": dataset}
         if shared.get("dataset", named["dataset"]) != dataset:
             raise SettingsError(
                 f"{key}.env: the dataset of conf/{cell.env} is '{named['dataset']}', expected "
@@ -170,7 +170,7 @@ def find_cells(
     return CellSet(f"{KEY}.{name}", range(chosen.seeds), cells)
 
 
-def _read_globals(env: str, key: str) -> dict[str, Any]:
+def read_globals(env: str, key: str) -> dict[str, Any]:
     """Values of an environment's globals.yml, merged over those of conf/base."""
     keys.check_environment(CONF, env, key)
     return {

@@ -14,6 +14,7 @@ from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.settings import BENCHMARKS, BenchmarksSettings
 from compo_pipeline.core.files import read_json_or_none, write_json
 from compo_pipeline.core.places import Paths
+from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.records import Caption, Foil
 from compo_pipeline.core.settings import SettingsError, plain
 from compo_pipeline.core.tables import Splits, held_out_note, training_rows
@@ -83,6 +84,7 @@ def open_run(
     control: bool,
     dataset: str,
     variant: str,
+    command: CommandOptions,
 ) -> dict[str, Any]:
     """Open the MLflow run of the training, or the run of an interrupted training with equal inputs.
 
@@ -124,6 +126,7 @@ def open_run(
         "variant": variant,
         "seed": inputs.seed,
         "rows": inputs.rows,
+        "options": command.record(),
     }
 
 
