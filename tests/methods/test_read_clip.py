@@ -1,7 +1,9 @@
 """READ on NegCLIP and FSC-CLIP: the texts of a view, both losses, and the decoder's folder."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -110,16 +112,26 @@ def test_the_shipped_decoder_reads_one_vector() -> None:
     assert right < 0.3 and wrong > 4 * right
 
 
-def test_a_decoder_that_cannot_be_loaded_is_an_error_of_one_line(
-    tmp_path: Path, tiny_clip: Path
-) -> None:
-    told = (
-        r"^read_clip\.objective\.read\.decoder: '[^\n]*' cannot be loaded [^\n]*safetensors[^\n]*$"
-    )
-    with pytest.raises(SettingsError, match=told):
-        built(decoder=str(tmp_path)).extend(load(tiny_clip).model, "")
-    with pytest.raises(SettingsError, match=r"^read_clip\.[^\n]* not 'ViT-B-32'; expected[^\n]*$"):
-        built().extend(load(tiny_clip).model, "ViT-B-32")
+def test_a_decoder_that_is_not_whole_is_an_error_of_one_line(tmp_path: Path) -> None:
+    """Transformers would draw a missing layer at random, and make a tokenizer without words."""
+    for name, removed, changes in (
+        ("empty", "*", None),
+        ("pickle", "model.safetensors", None),
+        ("layer", "", {"num_decoder_layers": 3}),
+        ("tokenizer", "tokenizer*", None),
+        ("list", "", []),
+    ):
+        folder = copytree(DECODER, tmp_path / name)
+        for file in folder.glob(removed) if removed else ():
+            file.unlink()
+        if changes is not None:
+            config = folder / "config.json"
+            found = {**json.loads(config.read_text()), **changes} if changes else changes
+            config.write_text(json.dumps(found))
+        told = rf"^read_clip\.objective\.read\.decoder: '[^\n]*{name}' cannot be loaded [^\n]*$"
+        with pytest.raises(SettingsError, match=told):
+            built(decoder=str(folder)).check_base("")
+    built(decoder=str(folder), reconstruction=0).check_base("")
 
 
 def test_a_rule_that_is_listed_again_draws_again(

@@ -244,6 +244,10 @@ BOTH_TOWERS = {"clic.objective.trains": ["image", "text"]}
             ["model.name: 'RN50' gives no features of patches", "weights.local_hn to 0"],
         ),
         ({"model": "SIGLIP", "method": "fsc_clip"}, ["pools by 'last'", "weights.local_hn to 0"]),
+        (
+            {"model": "SIGLIP", "method": "read_clip"},
+            ["objective.read.decoder: the shipped decoder"],
+        ),
         ({"training.frozen": ["token_embeding"]}, ["training.frozen: ", "mean 'token_embedding'?"]),
         (
             {**RESNET, "training.lora.rank": 4, **BOTH_TOWERS},
@@ -261,7 +265,7 @@ def test_what_method_and_recipe_ask_of_the_base_is_told_before_the_first_node(
     siglip = {"model": {"name": f"local-dir:{tiny_siglip}"}}
     given = changes | siglip if changes.get("model") == "SIGLIP" else changes
     (line,) = problems(given)
-    assert line.startswith(("model.name: ", "training."))
+    assert line.startswith(("model.name: ", "training.", "read_clip."))
     assert all(part in line for part in expected)
     # Nothing of it concerns what runs before the training.
     assert problems(given, "views") == []
@@ -273,6 +277,7 @@ def test_what_method_and_recipe_ask_of_the_base_is_told_before_the_first_node(
         {"method": "fsc_clip", "fsc_clip.objective.weights.local_hn": 0.0},
         {"method": "negclip"},
         {"training.microbatch": 4},
+        {"method": "read_clip", "read_clip.objective.read.reconstruction": 0.0},
     ],
 )
 def test_a_resnet_is_a_base_for_what_needs_no_patches(problems: Problems, changes: Changes) -> None:

@@ -294,6 +294,13 @@ class Method:
         """
         return getattr(self.objective, "bias", None)
 
+    def check_base(self, name: str) -> None:
+        """Check, before a run, what `extend` needs beside the base model of this name.
+
+        Raises:
+            SettingsError: a file is missing, or is not for this base.
+        """
+
     def extend(self, model: nn.Module, name: str) -> Callable[[], None]:
         """Add to a base model what trains with it, by default nothing.
 

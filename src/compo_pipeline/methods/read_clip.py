@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from compo_pipeline.core.records import Caption, View
 from compo_pipeline.core.settings import SettingsError, settings
 from compo_pipeline.core.tables import Groups, Table
+from compo_pipeline.core.untrusted import listed
 from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.methods.contract import (
     HEAD,
@@ -45,6 +46,7 @@ from compo_pipeline.methods.negclip import NegClip, TextNegatives
 from compo_pipeline.models.settings import BASES, SHIPPED
 
 _IGNORED = -100  # label of padding
+_TOKENIZER, _MODEL = "AutoTokenizer", "AutoModelForSeq2SeqLM"
 _LONGEST = 77  # tokens that the decoder writes, as the authors' code has it
 
 
@@ -102,17 +104,27 @@ def _load(key: str, place: str, kind: str) -> Any:
     import transformers  # seconds
     from safetensors import SafetensorError
 
-    safe = {"local_files_only": True, "trust_remote_code": False}
-    if kind != "AutoTokenizer":
-        safe["use_safetensors"] = True
+    options = {"local_files_only": True, "trust_remote_code": False}
+    if kind == _MODEL:
+        options |= {"use_safetensors": True, "output_loading_info": True}
+    wrong = OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError
     try:
-        return getattr(transformers, kind).from_pretrained(place, **safe)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise SettingsError(
-            f"{key}: '{place}' cannot be loaded ({' '.join(str(error).split())}); expected a "
-            "folder with a sequence-to-sequence model of transformers (model.safetensors) and its "
-            "tokenizer"
-        ) from error
+        found = getattr(transformers, kind).from_pretrained(place, **options)
+    except wrong as error:
+        raise _cannot_be_loaded(key, place, " ".join(str(error).split())) from error
+    if kind == _TOKENIZER:
+        return found
+    decoder, report = found
+    if missing := report["missing_keys"]:  # transformers draws them at random
+        raise _cannot_be_loaded(key, place, f"its file lacks {listed(sorted(missing))}")
+    return decoder
+
+
+def _cannot_be_loaded(key: str, place: str, reason: str) -> SettingsError:
+    return SettingsError(
+        f"{key}: '{place}' cannot be loaded ({reason}); expected a folder with a "
+        "sequence-to-sequence model of transformers (model.safetensors) and its tokenizer"
+    )
 
 
 class _Read(TextNegatives):
@@ -126,23 +138,36 @@ class _Read(TextNegatives):
         own: ReadSettings = self.objective.read
         return own
 
-    def _pretrained(self, kind: str) -> Any:
+    @property
+    def _decoder(self) -> tuple[str, str]:
+        """Key of the setting, and the folder or name."""
         place = self._settings.decoder or str(BASES[SHIPPED]() / "decoder")
-        return _load(f"{self.name}.objective.read.decoder", place, kind)
+        return f"{self.name}.objective.read.decoder", place
 
-    def extend(self, model: nn.Module, name: str) -> Callable[[], None]:
-        """Add the map and the decoder; the function that it returns removes them."""
+    def check_base(self, name: str) -> None:
+        """Load the decoder and its tokenizer; the shipped one is for the shipped base alone."""
         if not self._settings.reconstruction:
-            return super().extend(model, name)
+            return
         if self._settings.decoder is None and name != SHIPPED:
             raise SettingsError(
                 f"{self.name}.objective.read.decoder: the shipped decoder knows captions of scenes "
                 f"alone, for the base {SHIPPED}, not '{name}'; expected the folder of another one "
                 "(the paper: google/t5-v1_1-large), or a weight of 0 at reconstruction"
             )
+        tokenizer, decoder = _load(*self._decoder, _TOKENIZER), _load(*self._decoder, _MODEL)
+        ids = tokenizer("a red cat")["input_ids"]
+        # Of a folder without a tokenizer's files transformers makes an empty one.
+        if not ids or tokenizer.unk_token_id in ids or max(ids) >= decoder.config.vocab_size:
+            raise _cannot_be_loaded(*self._decoder, "its tokenizer has no words of the model")
+
+    def extend(self, model: nn.Module, name: str) -> Callable[[], None]:
+        """Add the map and the decoder; the function that it returns removes them."""
+        if not self._settings.reconstruction:
+            return super().extend(model, name)
+        self.check_base(name)
         shared: Any = model
         device = shared.logit_scale.device
-        decoder = self._pretrained("AutoModelForSeq2SeqLM").float().eval().requires_grad_(False)
+        decoder = _load(*self._decoder, _MODEL).float().eval().requires_grad_(False)
         with torch.no_grad():
             some = torch.ones(1, shared.context_length, dtype=torch.long, device=device)
             width = shared.encode_text(some).shape[-1]
@@ -187,7 +212,7 @@ class _Read(TextNegatives):
         own = (paraphrases == texts[:, 0]).all(-1)
         labels = torch.empty(len(targets), 0, dtype=torch.long)
         if self._settings.reconstruction:
-            tokenizer = self._pretrained("AutoTokenizer")
+            tokenizer = _load(*self._decoder, _TOKENIZER)
             padded = {"padding": True, "truncation": True, "max_length": _LONGEST}
             found = tokenizer(list(targets), return_tensors="pt", **padded)
             labels = found["input_ids"].masked_fill(found["attention_mask"] == 0, _IGNORED)

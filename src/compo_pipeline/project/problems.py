@@ -392,6 +392,7 @@ def _models(run: Run) -> Iterator[str]:
             method = build(settings.method, **settings.method_settings)
             module = skeleton(plan.name, plan.model_cfg)
             yield from misfits(module, plan.name, method, settings.training)
+            yield from _errors_of(method.check_base, plan.name)
     if run.reads("model_lists"):
         from compo_pipeline.evaluation.scorers import CHAT_FOLDER, check_scorer
         from compo_pipeline.evaluation.suite import listed_models
