@@ -17,6 +17,7 @@ class Hub(ThreadingHTTPServer):
     Attributes:
         files: content of the files of each repository, by path.
         private: names of the private repositories.
+        faults: what is wrong with a card.
         seen: method, path and token of each request.
     """
 
@@ -26,6 +27,7 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[str, dict[str, bytes]] = {}
         self.private: set[str] = set()
+        self.faults: list[str] = []
         self.seen: list[tuple[str, str, str | None]] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -51,7 +53,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply({"url": f"{self.server.url}/{name}"}, 409 if known else 200)
         elif path == "/api/validate-yaml":
             ModelCard(json.loads(body)["content"], ignore_metadata_errors=False)
-            self._reply({"errors": [], "warnings": []})
+            errors = [{"message": each} for each in self.server.faults]
+            self._reply({"errors": errors, "warnings": []}, 400 if errors else 200)
         elif path.endswith("/preupload/main"):
             modes = {"uploadMode": "regular", "shouldIgnore": False, "oid": None}
             files = [{"path": each["path"], **modes} for each in json.loads(body)["files"]]

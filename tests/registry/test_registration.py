@@ -395,6 +395,8 @@ def test_nothing_is_pushed_unless_all_is_as_it_should_be(
     hub.files["me/known"] = {}
     assert "is public already: add --public" in refused_push("challenger", "me/known")
     assert hub.files["me/known"] == {}
+    hub.faults = ['"license" must be one of [mit, other]']
+    assert hub.faults[0] in refused_push("challenger", "me/tiny")
     hub.shutdown()
     hub.server_close()
     assert "me/tiny: ConnectError" in refused_push("challenger", "me/tiny")

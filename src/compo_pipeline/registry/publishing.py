@@ -11,6 +11,7 @@ import logging
 import shutil
 import tempfile
 from pathlib import Path
+from textwrap import shorten
 
 from huggingface_hub import HfApi, ModelCard, constants, get_token
 from huggingface_hub.errors import HFValidationError
@@ -88,7 +89,10 @@ def push(
                 )
                 return url, private
         except Exception as error:
-            raise SettingsError(f"push: {repository}: {reason(error)}") from error
+            told = reason(error)
+            if told.startswith("ValueError: "):  # of the card; the faults are further lines
+                told = shorten(str(error), 400)
+            raise SettingsError(f"push: {repository}: {told}") from error
     raise SettingsError(f"push: {repository} is public already: add --public, or name another one")
 
 
