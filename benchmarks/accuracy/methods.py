@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
@@ -31,6 +33,7 @@ from compo_pipeline.core.provenance import CommandOptions
 from compo_pipeline.core.records import Score
 from compo_pipeline.core.settings import parse
 from compo_pipeline.core.tables import Table
+from compo_pipeline.evaluation.comparison import BASE
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.models.weights import read_record
@@ -47,15 +50,30 @@ def finished(folder: Path) -> list[Path]:
     return sorted(done.parent for done in folder.glob(f"seed=*/{DONE}"))
 
 
-def losses_of(runs: list[Path]) -> dict[str, list[float]]:
-    """First and last value of each loss in the curves of a cell, as means over its seeds."""
+def losses_of(runs: list[Path]) -> Any:
+    """`first` and `last` value of each loss in a cell's curves, as means over its seeds."""
     curves = [pd.read_csv(run / "curves.csv") for run in runs]
-    ends = [
-        pd.concat(curve.iloc[[place]] for curve in curves).mean(numeric_only=True)
-        for place in (0, -1)
+    ends = {
+        name: pd.concat(curve.iloc[[place]] for curve in curves).mean(numeric_only=True)
+        for name, place in (("first", 0), ("last", -1))
+    }
+    other = ["step", "lr", "scale", "gradient_norm"]
+    return pd.DataFrame(ends).drop(index=other).T.to_dict()
+
+
+def caption_similarities(scores: Iterable[Score]) -> dict[str, float]:
+    """Mean similarity of captions with swapped attributes: two true ones, and one with the false.
+
+    It is that of fine-tuned models, on SugarCrepe++'s items without an image.
+    """
+    asked = ("sugar_crepe_pp", "tot", "swap_att")
+    of_items = [
+        one.similarities
+        for one in scores
+        if (one.benchmark, one.metric, one.subtask) == asked and one.model != BASE
     ]
-    other = {"step", "lr", "scale", "gradient_norm"}
-    return {name: [float(end[name]) for end in ends] for name in ends[0].index if name not in other}
+    both_true, *with_false = np.mean(of_items, axis=0)
+    return {"both true": float(both_true), "true and false": float(np.mean(with_false))}
 
 
 def trained_on(cell: Mapping[str, str], dataset: str) -> Any:
@@ -95,6 +113,10 @@ def main() -> None:
     content = {
         "seeds": seeds,
         "losses": losses,
+        "caption similarities": {
+            label: caption_similarities(chain.from_iterable(scores for scores, _ in own))
+            for label, own in runs.items()
+        },
         "compute": trained_on(next(iter(cells.values()))["params"], dataset),
         "models": {
             model: {"/".join(row.key): stored(row, model) for row in suite.rows}
