@@ -104,6 +104,7 @@ def _load(key: str, place: str, kind: str) -> Any:
     import transformers  # seconds
     from safetensors import SafetensorError
 
+    transformers.utils.logging.disable_progress_bar()
     options = {"local_files_only": True, "trust_remote_code": False}
     if kind == _MODEL:
         options |= {"use_safetensors": True, "output_loading_info": True}
