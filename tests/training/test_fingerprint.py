@@ -3,6 +3,7 @@
 import importlib
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ import torch
 
 from compo_pipeline.core.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews, ClicWeights
+from compo_pipeline.methods.registry import build
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import checkpoint, inputs
 from compo_pipeline.training.checkpoint import FingerprintError, read_matching_progress
 from compo_pipeline.training.inputs import TrainingInputs, fingerprint_of
+from compo_scenes import scenes_base
 
 CLIC = Clic(ClicViews(), ClicObjective())
 
@@ -86,6 +89,23 @@ def test_every_input_counts(plan: TrainingInputs, tmp_path: Path) -> None:
     marks.append(mark(replace(plan, seed=1)))
     assert len({str(one) for one in (mark(plan), *marks)}) == 6
     assert mark(replace(plan, views=folder(tmp_path / "copy", "rows"))) == mark(plan)
+
+
+def test_another_decoder_in_its_folder_counts(plan: TrainingInputs, tmp_path: Path) -> None:
+    """Of its weights and its tokenizer, where the decoder is read at all."""
+    decoder = copytree(scenes_base() / "decoder", tmp_path / "decoder")
+    read = build("read_clip", {}, {"read": {"decoder": str(decoder)}})
+    without = build("read_clip", {}, {"read": {"decoder": str(decoder), "reconstruction": 0.0}})
+    first, unread = (fingerprint_of(plan, each, base="m") for each in (read, without))
+    (decoder / "README.md").write_text("Notes.")
+    assert fingerprint_of(plan, read, base="m") == first
+    for name in ("model.safetensors", "tokenizer.json"):
+        content = (decoder / name).read_bytes()
+        (decoder / name).write_bytes(content[::-1])
+        other = fingerprint_of(plan, read, base="m")
+        assert [*checkpoint.differences(first, other)] == ["files.decoder"]
+        (decoder / name).write_bytes(content)
+    assert "files" not in unread and "files" not in mark(plan)
 
 
 def test_a_state_of_another_precision_names_the_keys_that_keep_it(

@@ -190,6 +190,28 @@ def test_labclip_is_refused_on_a_text_tower_without_a_projection(plan: TrainingI
     assert told.startswith("model.name: the text tower of 'some base'") and "method=negclip" in told
 
 
+@pytest.mark.parametrize(
+    ("base", "frozen", "rank"),
+    [
+        ("tiny_clip", "text_projection", None),
+        ("tiny_siglip", "text.text_projection.weight", None),
+        ("tiny_clip", "visual", 2),
+    ],
+)
+def test_labclip_is_refused_where_its_map_could_not_train_alone(
+    plan: TrainingInputs,
+    base: str,
+    frozen: str,
+    rank: int | None,
+    request: pytest.FixtureRequest,
+) -> None:
+    model = load(request.getfixturevalue(base)).model
+    settings = replace(plan.settings, frozen=(frozen,), lora=LowRankSettings(rank))
+    (told,) = misfits(model, "", build("lab_clip", {}, {"trains": ["text"]}), settings)
+    assert told.startswith("training.lora.rank: " if rank else "training.frozen: ")
+    assert not [*misfits(model, "", build("negclip", {}, {}), settings)]
+
+
 def test_a_stretched_base_is_trained_and_mixed(plan: TrainingInputs, tmp_path: Path) -> None:
     """The base in the mixture is the stretched one, and positions beyond 77 train."""
     long = replace(plan.model, context_length=248)

@@ -271,8 +271,8 @@ class Method:
         """Mapping from each need of the method to the setting that avoids it.
 
         Patches are read by `Encoder.dense_images`, tokens by `text_tokens` and marked tokens by
-        `dense_texts`, all in `loss`; `extend` reads the projection of texts. The settings are for
-        errors: a base that lacks what is read is refused before a run.
+        `dense_texts`, all in `loss`; `extend` maps the projection of texts, and that map alone
+        trains. The settings are for errors: a base that lacks what is read is refused before a run.
         """
         return {}
 
@@ -293,6 +293,11 @@ class Method:
         It is the objective's setting `bias`, for a base trained with a softmax.
         """
         return getattr(self.objective, "bias", None)
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Hashes of files beside data and base that a training's weights depend on, by name."""
+        return {}
 
     def check_base(self, name: str) -> None:
         """Check, before a run, what `extend` needs beside the base model of this name.

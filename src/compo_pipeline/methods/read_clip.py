@@ -14,9 +14,10 @@ Shapes: m rows of a batch, L tokens of the decoder's texts, D width of the joint
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +25,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 
+from compo_pipeline.core.hashing import files_hash, files_in
 from compo_pipeline.core.records import Caption, View
 from compo_pipeline.core.settings import SettingsError, settings
 from compo_pipeline.core.tables import Groups, Table
@@ -47,6 +49,7 @@ from compo_pipeline.models.settings import BASES, SHIPPED
 
 _IGNORED = -100  # label of padding
 _TOKENIZER, _MODEL = "AutoTokenizer", "AutoModelForSeq2SeqLM"
+_FILES = {".safetensors", ".json", ".model", ".txt"}  # of weights and tokenizers
 _LONGEST = 77  # tokens that the decoder writes, as the authors' code has it
 
 
@@ -144,6 +147,17 @@ class _Read(TextNegatives):
         """Key of the setting, and the folder or name."""
         place = self._settings.decoder or str(BASES[SHIPPED]() / "decoder")
         return f"{self.name}.objective.read.decoder", place
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Hash of the decoder's files, and of its tokenizer's."""
+        if not self._settings.reconstruction:
+            return {}
+        from transformers.utils import cached_file  # seconds
+
+        place = _load(*self._decoder, _MODEL).name_or_path
+        config = cached_file(place, "config.json", local_files_only=True)
+        return {"decoder": files_hash(files_in(Path(config).parent, _FILES))}
 
     def check_base(self, name: str) -> None:
         """Load the decoder and its tokenizer; the shipped one is for the shipped base alone."""

@@ -126,6 +126,8 @@ def fingerprint_of(
     if settings.selects:
         rows = (f"{row.sample_id} {row.sentences[0]}" for row in inputs.held_out.rows)
         found["validation"] = f"{digest(inputs.held_out.measured, *rows):016x}"
+    if files := method.files:
+        found["files"] = dict(files)
     if steps is not None:
         found["steps"] = steps
     as_stored: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists

@@ -188,6 +188,11 @@ def misfits(
             _REFUSE[need](model, name, otherwise)
         except SettingsError as error:
             yield f"{error.message} (method: {method.name})"
+    if "text_projection" in method.needs:
+        if settings.lora.rank is not None:
+            yield f"training.lora.rank: {method.name} trains a map of texts alone; expected null"
+        if any("text_projection" in part.split(".") for part in settings.frozen):
+            yield f"training.frozen: {method.name} trains what text_projection gives; leave it out"
     processes = settings.distributed.nproc_per_node
     try:
         freeze(model, method.trains, scale=method.trains_scale, frozen=settings.frozen)
