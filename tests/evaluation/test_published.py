@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from compo_pipeline.benchmarks.settings import BENCHMARKS
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
+from compo_pipeline.evaluation.evaluate import texts_hash
 from compo_pipeline.evaluation.suite import published_results, read_published
 
 PROJECT = Path(__file__).parents[2]
@@ -46,7 +48,7 @@ def test_published_results_need_the_same_protocol() -> None:
 
 
 def test_a_run_stands_beside_the_papers_blocks_that_pages_show() -> None:
-    papers, counts = read_published()
+    papers, counts, _ = read_published()
     found = published_results([ROW], coco=False)
     others = [one for one in papers if one.results.keys() & {"sugar_crepe_pp/itt/swap_att"}]
     assert len(found) < len(others) and all(one.paper.shown for one in found)
@@ -93,3 +95,16 @@ def test_a_text_with_another_row_than_described_is_refused_by_table_and_row(
         (tmp_path / file.name).write_text("".join(changed), "utf-8")
     with pytest.raises(reader.TextError, match="clic/1: .*CLIC-RedCaps"):
         reader.published(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["sugar_crepe", "sugar_crepe_pp"])
+def test_hashes_are_those_of_the_official_files_texts(shared: Path, name: str) -> None:
+    root = shared / "benchmarks" / name
+    known = {key: own for key, own in read_published()[2].items() if key.startswith(f"{name}/")}
+    tasks = BENCHMARKS[name].load(root, root)
+    assert {f"{name}/{task.name}": texts_hash([task]) for task in tasks} == known
+    task = tasks[0]
+    item, *items = task.items
+    assert texts_hash([replace(task, items=(*items, item))]) == texts_hash([task])
+    changed = replace(item, negatives=(f"{item.negatives[0]}.",))
+    assert texts_hash([replace(task, items=(*items, changed))]) != texts_hash([task])

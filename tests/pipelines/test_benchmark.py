@@ -183,7 +183,7 @@ def test_what_is_there_of_every_benchmark(benchmarks: BenchmarksSettings, tmp_pa
 
 def suite_of(values: Mapping[Key, float], name: str, items: int = 1) -> Comparison:
     """One model with these metrics of a paper's suite, of all official items or of so many."""
-    _, counts = read_published()
+    _, counts, _ = read_published()
     rows = []
     for key, value in values.items():
         count = counts.get(f"{key[0]}/{key[2]}", items)

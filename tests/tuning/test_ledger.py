@@ -94,6 +94,13 @@ def deviating(place):
     write_json(place / "comparison.json", content | {"audits": [asdict(audit)]})
 
 
+def edited(place):
+    run(place, 500)
+    content = read_json(place / "comparison.json")
+    audit = Audit("sugar_crepe", "swap_att", ITEMS, 0, {}, 1, 0, 0, content="0" * 16)
+    write_json(place / "comparison.json", content | {"audits": [asdict(audit)]})
+
+
 def by_hand(place):
     run(place, 500)
     (place / "run.json").unlink()
@@ -103,6 +110,7 @@ def by_hand(place):
     ("made", "remark"),
     [
         (unofficial, "unofficial files"),
+        (edited, "the texts of sugar_crepe/swap_att are not those of the official files"),
         (deviating, "not scored as officially: a tie"),
         (partial(run, right=100, items=120), "120 items of 120 images, officially 666"),
         (partial(run, right=500, params={"training.epochs": "2"}), "training.epochs=2"),

@@ -15,6 +15,7 @@ from compo_pipeline.benchmarks.items import Key, Subtask, sets_of, sources, titl
 from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.core.compute import choose_device
+from compo_pipeline.core.hashing import hash_of
 from compo_pipeline.core.records import Score, ScoredItem
 from compo_pipeline.core.settings import SettingsError
 from compo_pipeline.core.tables import Table
@@ -59,7 +60,8 @@ class Audit:
 
     They are those under the base's tokenizer. `reasons` counts the items whose image could not be
     used, by reason; `texts` are distinct; `dropped` counts items of the files that the official
-    code leaves out; `deviations` say in what scoring differs from the official run.
+    code leaves out; `deviations` say in what scoring differs from the official run. `content` is a
+    hash of the items' texts, whatever their order and names.
     """
 
     benchmark: str
@@ -72,6 +74,7 @@ class Audit:
     degenerate: int
     dropped: dict[str, int] = field(default_factory=dict)
     deviations: tuple[str, ...] = ()
+    content: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +437,13 @@ def _audit_set(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded:
         degenerate=sum(_count_degenerate(task, tokens) for task in subtasks),
         dropped=dict(sum((Counter(task.dropped) for task in subtasks), Counter[str]())),
         deviations=tuple(dict.fromkeys(why for task in subtasks for why in task.deviations)),
+        content=texts_hash(subtasks),
     )
+
+
+def texts_hash(subtasks: Iterable[Subtask]) -> str:
+    """Hash of the right and wrong texts of all items, whatever the items' order and names."""
+    return hash_of(sorted((i.positives, i.negatives) for task in subtasks for i in task.items))
 
 
 def _count_degenerate(subtask: Subtask, tokens: Tokens) -> int:

@@ -249,14 +249,14 @@ class PublishedResults(NamedTuple):
 
 
 @cache
-def read_published() -> tuple[tuple[Paper, ...], dict[str, int]]:
-    """Papers with their results, and official item counts, from `published.yml`.
+def read_published() -> tuple[tuple[Paper, ...], dict[str, int], dict[str, str]]:
+    """Papers with their results, official item counts and hashes of texts, from `published.yml`.
 
-    The counts are by `benchmark/name`.
+    The counts are by `benchmark/name`, the hashes (`evaluate.texts_hash`) by `benchmark/subtask`.
     """
     content = yaml.safe_load(files(__package__).joinpath("published.yml").read_text("utf-8"))
     papers = tuple(parse(Paper, paper, "papers") for paper in content["papers"])
-    return papers, content["items"]
+    return papers, content["items"], content["texts"]
 
 
 def is_partial(row: Row, benchmark: str) -> bool:
@@ -283,7 +283,7 @@ def published_results(
         coco: whether the dataset's own retrieval split is that of MS-COCO.
         deviating: benchmarks that were not scored as in their official run.
     """
-    papers, counts = read_published()
+    papers, counts, _ = read_published()
     complete: dict[str, Row] = {}
     for row in rows:
         benchmark = row.benchmark

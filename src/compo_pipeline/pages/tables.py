@@ -233,7 +233,10 @@ def _rich_table(section: Table, *, narrow: bool) -> rich.table.Table:
     for place in shown:
         words = not place or section.columns[place] in section.words
         table.add_column(
-            section.columns[place], justify="left" if words else "right", no_wrap=not words
+            section.columns[place],
+            justify="left" if words else "right",
+            no_wrap=not words,
+            overflow="fold" if words else "ellipsis",  # a command is shown whole
         )
     for line in section.lines:
         texts = []

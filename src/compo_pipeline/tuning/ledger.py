@@ -268,7 +268,11 @@ def _remark(row: Row, benchmark: str, comparison: Comparison) -> str:
     """Why a row's values cannot stand beside published ones, empty if they can."""
     if row.benchmark in comparison.titles:
         return "unofficial files"
-    audits = (each for each in comparison.audits if each.benchmark == row.benchmark)
+    audits = [each for each in comparison.audits if each.benchmark == row.benchmark]
+    texts = {f"{benchmark}/{each.subtask}": each.content for each in audits}
+    for name, content in read_published()[2].items():
+        if (texts.get(name) or content) != content:
+            return f"the texts of {name} are not those of the official files"
     if deviations := dict.fromkeys(why for each in audits for why in each.deviations):
         return f"not scored as officially: {', '.join(deviations)}"
     official = read_published()[1].get(f"{benchmark}/{row.name}")
