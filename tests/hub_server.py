@@ -83,7 +83,9 @@ class _Handler(BaseHTTPRequestHandler):
             entry = {"type": "file", "oid": "0" * 40}
             self._reply([{**entry, "path": path, "size": size} for path, size in sizes])
         else:
-            self._reply({"id": place, "private": place in self.server.private})
+            siblings = [{"rfilename": path} for path in files]
+            private = place in self.server.private
+            self._reply({"id": place, "private": private, "siblings": siblings})
 
     def _path(self) -> str:
         self.server.seen.append((self.command, self.path, self.headers["authorization"]))

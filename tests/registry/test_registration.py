@@ -55,7 +55,10 @@ def checkpoint(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     with torch.no_grad():
         loaded.model.text_projection.mul_(1.5)
     folder = tmp_path_factory.mktemp("trained") / "checkpoint"
-    training = {"fingerprint": {"model": base, "seed": 7, "objective": {"positives": 4}}}
+    objective = {"positives": 4, "decoder": str(folder)}
+    training = {"fingerprint": {"model": base, "seed": 7, "objective": objective}}
+    name = f"local-dir:{folder.parent / 'a base'} (clic on toy, from hf-hub:timm/tiny)"
+    loaded = replace(loaded, name=name)
     return export(loaded, folder, metadata={"training": training})
 
 
@@ -318,21 +321,27 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def test_a_version_is_pushed_to_the_hub(
     registered: Registered,
+    checkpoint: Path,
     comparison: Comparison,
     hub: Hub,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     from sentence_transformers import SentenceTransformer
 
     assert push("challenger", "me/tiny", SETTINGS, public=False) == (f"{hub.url}/me/tiny", True)
-    hub.files["me/tiny"] |= {"old.safetensors": b"", "logo.png": b""}
+    kept = {"logo.png", "theirs.json", "onnx/config.json"}
+    old = "model-00001-of-00002.safetensors"
+    hub.files["me/tiny"] |= dict.fromkeys((old, *kept), b"{}")
     uri = f"models:/compo-clip/{registered.version}"
     assert push(uri, "me/tiny", SETTINGS, public=True)[1], "it stays private"
     assert hub.private == {"me/tiny"}
     assert {token for kind, _, token in hub.seen if kind == "POST"} == {"Bearer hf_secret"}
     files = hub.files["me/tiny"]
-    assert "logo.png" in files and "old.safetensors" not in files
+    assert kept <= files.keys() and old not in files
+    path = str(checkpoint.parent).encode()
+    assert not [name for name, content in files.items() if path in content]
     assert not any(name.startswith("evidence") for name in files)
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -356,11 +365,15 @@ def test_a_version_is_pushed_to_the_hub(
         ("retrieval", "Retrieval raw", row.label, round(row.estimate.value, 2))
         for row in comparison.rows
     ]
-    for said in ("hf-hub:me/tiny", 'SentenceTransformer("me/tiny")'):
+    base = "- Base: a base (clic on toy, from hf-hub:timm/tiny)\n"
+    for said in (base, "decoder: checkpoint\n", "hf-hub:me/tiny", 'SentenceTransformer("me/tiny")'):
         assert said in card.text
     assert "sentence-transformers" in card.data.tags
     monkeypatch.setattr("compo_pipeline.models.foreign.find_spec", lambda name: None)
+    hub.files["me/new"] = dict.fromkeys(("model.safetensors", "theirs.json"), b"")
     assert not push(uri, "me/new", SETTINGS, public=True)[1]
+    assert hub.files["me/new"].keys() >= {"model.safetensors", "theirs.json"}
+    assert "me/new: other weights stay there: model.safetensors" in caplog.text
     assert "open_clip_config.json" in hub.files["me/new"]
     assert "config.json" not in hub.files["me/new"], "without transformers"
 

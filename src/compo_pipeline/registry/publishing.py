@@ -7,9 +7,13 @@ embeddings and words of the training data's captions.
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import shutil
 import tempfile
+from dataclasses import replace
+from glob import escape
 from pathlib import Path
 from textwrap import shorten
 
@@ -18,17 +22,27 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 from compo_pipeline.core.settings import SettingsError
+from compo_pipeline.core.untrusted import listed
 from compo_pipeline.models.hf_export import to_hugging_face
 from compo_pipeline.models.hub import reason
+from compo_pipeline.models.loading import LoadedModel, write
 from compo_pipeline.models.settings import REGISTRY_PREFIX
-from compo_pipeline.models.weights import RECORD_FILE
+from compo_pipeline.models.weights import RECORD_FILE, read_record
 from compo_pipeline.registry import versions
 from compo_pipeline.registry.evidence import EVIDENCE_FOLDER
 from compo_pipeline.registry.registration import CARD
 from compo_pipeline.registry.settings import RegistrationSettings
 from compo_pipeline.registry.verification import load_checked, verified
 
+# Files of transformers and sentence-transformers that a version may lack.
+_PUSHED = re.compile(
+    r"(config|model|modules|(pre)?processor|sentence_bert|special_tokens|tokenizer|vocab)[^/]*"
+    r"\.(json|safetensors)"
+)
+_WEIGHTS = (".safetensors", ".bin")
 _HERE = "local-dir:<this folder>"
+# A folder's path, but for its last part: an absolute one, or any in a model's name.
+_FOLDERS = re.compile(r"""(?:local-dir:|(?<=[ "'])/(?=\w))(?:[^"|\n(]*/)?(?=[^\s"|/])""")
 _ALSO = ("transformers", "sentence-transformers")
 
 log = logging.getLogger(__name__)
@@ -39,7 +53,8 @@ def push(
 ) -> tuple[str, bool]:
     """Upload a version, once its files are verified, in one commit.
 
-    Weights and JSON files that an earlier push left in the repository are deleted.
+    Weights and JSON files of transformers that an earlier push left in the repository are deleted.
+    Files name folders of this machine without their paths.
 
     Args:
         version: number or alias of a version, or `models:/<name>/<version>`.
@@ -74,19 +89,26 @@ def push(
     api = HfApi(token=token)
     with tempfile.TemporaryDirectory() as temporary:
         files = verified(found, Path(temporary) / "version", settings.signing)
-        files.load()
+        _make_public(files.export, repository, files.load())
         _add_transformers(files.export, repository, str(files.lineage.fingerprint))
         try:
             url = str(api.create_repo(repository, private=not public, exist_ok=True))
-            private = bool(api.model_info(repository).private)
+            info = api.model_info(repository)
+            private = bool(info.private)
             if private or public:
+                there = {each.rfilename for each in info.siblings or ()}
+                others = there - {each.name for each in files.export.iterdir()}
+                old = {*filter(_PUSHED.fullmatch, others)} if RECORD_FILE in there else set()
                 api.upload_folder(
                     repo_id=repository,
                     folder_path=files.export,
                     ignore_patterns=[f"{EVIDENCE_FOLDER}/*"],
-                    delete_patterns=["*.safetensors", "*.json"],
+                    delete_patterns=[*map(escape, old)],
                     commit_message=f"{found.name} version {found.version}",
                 )
+                stay = sorted(each for each in others - old if each.endswith(_WEIGHTS))
+                if stay:
+                    log.warning("%s: other weights stay there: %s", repository, listed(stay))
                 return url, private
         except Exception as error:
             told = reason(error)
@@ -96,14 +118,23 @@ def push(
     raise SettingsError(f"push: {repository} is public already: add --public, or name another one")
 
 
+def _make_public(export: Path, repository: str, loaded: LoadedModel) -> None:
+    """Name the repository in the card, and no path of this machine in card, record and weights."""
+    record = read_record(export)
+    public = json.loads(_FOLDERS.sub("", json.dumps(record)))
+    if public != record:
+        model = replace(loaded, name=public["name"])
+        write(model, export, precision=public["precision"], metadata=public)
+    card = (export / CARD).read_text(encoding="utf-8").replace(_HERE, f"hf-hub:{repository}")
+    (export / CARD).write_text(_FOLDERS.sub("", card), encoding="utf-8")
+
+
 def _add_transformers(export: Path, repository: str, fingerprint: str) -> None:
     """Add the files of transformers, if there are any, to an exported folder and to its card.
 
     A tokenizer of transformers takes the place of the same files of open_clip, which must load it.
     """
-    card = ModelCard(
-        (export / CARD).read_text(encoding="utf-8").replace(_HERE, f"hf-hub:{repository}")
-    )
+    card = ModelCard.load(export / CARD)
     try:
         with tempfile.TemporaryDirectory() as temporary:
             folder = to_hugging_face(export, Path(temporary) / "transformers")
