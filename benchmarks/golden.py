@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -53,7 +53,6 @@ WANTED: dict[str, str] = {
 # Keys of JSON files: of one run, or hashes of code.
 VOLATILE = frozenset({"checksum", "code"})
 RUN_ID = re.compile(r"\b[0-9a-f]{32}\b")
-METHODS = sorted(file.stem for file in (ROOT / "conf/base/parameters_methods").glob("*.yml"))
 TRAINED = ("clic", "fsc_clip", "sparcl", "c2lip")
 
 FP32: dict[str, Any] = {"training": {"precision": "fp32", "device": "cpu"}}
@@ -110,6 +109,11 @@ DECISIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
+def methods_of(project: Path) -> list[str]:
+    """Names of the methods that a revision has."""
+    return sorted(file.stem for file in (project / "conf/base/parameters_methods").glob("*.yml"))
+
+
 class Driver:
     """Runs pipelines of the revision that PYTHONPATH names, in the project of a folder."""
 
@@ -156,7 +160,7 @@ class Driver:
     def smoke(self) -> None:
         """The smoke run, views of all methods, weights of some, and the gate."""
         self.run("train_eval", FP32)
-        for method in METHODS:
+        for method in methods_of(self.folder):
             training = ",training" if method in TRAINED else ""
             self.run(f"counterfactuals,views{training}", STEPS | {"method": method})
         self.registry.set_registered_model_alias("compo-clip-smoke", "first", "1")
@@ -173,19 +177,19 @@ class Driver:
         to_onnx(run / "checkpoint", run / "exported" / "onnx")
         if PHOTOS.is_dir():
             self.run("train_eval", COCO, "coco")
-            for method in METHODS:
+            for method in methods_of(self.folder):
                 self.run("counterfactuals,views", COCO | {"method": method}, "coco")
             self.judge("coco")
 
 
-def parts(quick: bool) -> dict[str, list[str]]:
+def parts(methods: Iterable[str], quick: bool) -> dict[str, list[str]]:
     """Patterns of the files below data/ that belong to each compared part."""
     found: dict[str, list[str]] = {}
     runs = {"smoke": "smoke/clic/default/seed=0", "coco": "coco/clic/golden/seed=0"}
     for env in ["smoke"] if quick or not PHOTOS.is_dir() else runs:
         found[f"captions of {env}"] = [f"03_primary/{env}/*.parquet"]
         found[f"foils of {env}"] = [f"05_model_input/{env}/foils.parquet"]
-        for method in METHODS:
+        for method in methods:
             texts = f"05_model_input/{env}/{method}/golden/seed=0"
             tables = [f"{texts}/counterfactuals.parquet", f"{texts}/views/*.parquet"]
             found[f"views of {method} on {env}"] = tables
@@ -358,8 +362,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="golden-") as temporary:
         folder = (options.keep or Path(temporary)).resolve()
         compute(options.revision, folder, *["--quick"] * options.quick)
-        data = folder / SIDES[0] / "project" / "data", folder / SIDES[1] / "project" / "data"
-        compared = parts(options.quick)
+        theirs, ours = (folder / side / "project" for side in SIDES)
+        data, known = (theirs / "data", ours / "data"), methods_of(theirs)
+        compared = parts([one for one in methods_of(ours) if one in known], options.quick)
         differing = [report(part, list(differences(compared[part], data))) for part in compared]
     if not options.quick and not PHOTOS.is_dir():
         print(f"not run  photographs: {PHOTOS} is not there")
