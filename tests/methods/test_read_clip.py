@@ -128,8 +128,8 @@ def test_a_decoder_that_is_not_whole_is_an_error_of_one_line(tmp_path: Path) -> 
             config = folder / "config.json"
             found = {**json.loads(config.read_text()), **changes} if changes else changes
             config.write_text(json.dumps(found))
-        told = rf"^read_clip\.objective\.read\.decoder: '[^\n]*{name}' cannot be loaded [^\n]*$"
-        with pytest.raises(SettingsError, match=told):
+        line = rf"^read_clip\.objective\.read\.decoder: [^\n]*'{folder}'[^\n]*$"
+        with pytest.raises(SettingsError, match=line):
             built(decoder=str(folder)).check_base("")
     built(decoder=str(folder), reconstruction=0).check_base("")
 

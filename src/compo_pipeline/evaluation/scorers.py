@@ -200,7 +200,7 @@ def _load_towers(
     network: Any, processor: Any, kind: str, name: str, fingerprint: str
 ) -> LoadedModel:
     """Two towers as a model that is embedded and scored as CLIP is."""
-    pictures, tokenizer = processor.image_processor, processor.tokenizer
+    images, tokenizer = processor.image_processor, processor.tokenizer
     length = _most_tokens(network, kind)
 
     def tokenize(texts: list[str], context_length: int = length) -> Tensor:
@@ -209,7 +209,7 @@ def _load_towers(
         return ids
 
     def preprocess(image: Image) -> Tensor:
-        pixels: Tensor = pictures(images=image, return_tensors="pt")["pixel_values"][0]
+        pixels: Tensor = images(images=image, return_tensors="pt")["pixel_values"][0]
         return pixels
 
     return LoadedModel(
@@ -218,8 +218,8 @@ def _load_towers(
         preprocess=preprocess,
         tokenize=tokenize,
         image_size=0,
-        mean=tuple(pictures.image_mean),
-        std=tuple(pictures.image_std),
+        mean=tuple(images.image_mean),
+        std=tuple(images.image_std),
         context_length=length,
         quick_gelu=False,
         image_fingerprint=f"{fingerprint} images",
@@ -442,8 +442,8 @@ def score_pairs(
         raise SettingsError(f"benchmarks.images: no image can be read (such as {path}: {why})")
     keys = np.array(sorted(found), dtype=np.int64)
     scores = keys, np.array([found[key] for key in keys.tolist()])
-    pictures = Vectors(np.empty((len(rows), 0), np.float32), index)
-    return PairScores(pictures, unreadable, words, own, scores, [])
+    vectors = Vectors(np.empty((len(rows), 0), np.float32), index)
+    return PairScores(vectors, unreadable, words, own, scores, [])
 
 
 def _decode(

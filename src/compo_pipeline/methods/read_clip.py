@@ -45,10 +45,12 @@ from compo_pipeline.methods.contract import (
 )
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective
 from compo_pipeline.methods.negclip import NegClip, TextNegatives
+from compo_pipeline.models import foreign
 from compo_pipeline.models.settings import BASES, SHIPPED
 
 _IGNORED = -100  # label of padding
 _TOKENIZER, _MODEL = "AutoTokenizer", "AutoModelForSeq2SeqLM"
+_WHAT = "a sequence-to-sequence model of transformers (model.safetensors) and its tokenizer"
 _FILES = {".safetensors", ".json", ".model", ".txt"}  # of weights and tokenizers
 _LONGEST = 77  # tokens that the decoder writes, as the authors' code has it
 
@@ -103,32 +105,16 @@ class Reconstruction(nn.Module):
 
 @cache
 def _load(key: str, place: str, kind: str) -> Any:
-    """Load a tokenizer or model of transformers without using the network or foreign code."""
-    import transformers  # seconds
-    from safetensors import SafetensorError
-
-    transformers.utils.logging.disable_progress_bar()
-    options = {"local_files_only": True, "trust_remote_code": False}
-    if kind == _MODEL:
-        options |= {"use_safetensors": True, "output_loading_info": True}
-    wrong = OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError
-    try:
-        found = getattr(transformers, kind).from_pretrained(place, **options)
-    except wrong as error:
-        raise _cannot_be_loaded(key, place, " ".join(str(error).split())) from error
+    """Load the decoder or its tokenizer."""
     if kind == _TOKENIZER:
-        return found
-    decoder, report = found
+        return foreign.from_pretrained(kind, place, key, _WHAT)
+    options = {"use_safetensors": True, "output_loading_info": True}
+    decoder, report = foreign.from_pretrained(kind, place, key, _WHAT, **options)
     if missing := report["missing_keys"]:  # transformers draws them at random
-        raise _cannot_be_loaded(key, place, f"its file lacks {listed(sorted(missing))}")
+        raise SettingsError(
+            f"{key}: the weights in '{place}' lack {listed(sorted(missing))}; expected {_WHAT}"
+        )
     return decoder
-
-
-def _cannot_be_loaded(key: str, place: str, reason: str) -> SettingsError:
-    return SettingsError(
-        f"{key}: '{place}' cannot be loaded ({reason}); expected a folder with a "
-        "sequence-to-sequence model of transformers (model.safetensors) and its tokenizer"
-    )
 
 
 class _Read(TextNegatives):
@@ -173,7 +159,10 @@ class _Read(TextNegatives):
         ids = tokenizer("a red cat")["input_ids"]
         # Of a folder without a tokenizer's files transformers makes an empty one.
         if not ids or tokenizer.unk_token_id in ids or max(ids) >= decoder.config.vocab_size:
-            raise _cannot_be_loaded(*self._decoder, "its tokenizer has no words of the model")
+            key, place = self._decoder
+            raise SettingsError(
+                f"{key}: the tokenizer in '{place}' has no words of the model; expected {_WHAT}"
+            )
 
     def extend(self, model: nn.Module, name: str) -> Callable[[], None]:
         """Add the map and the decoder; the function that it returns removes them."""

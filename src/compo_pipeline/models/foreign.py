@@ -149,20 +149,38 @@ def load_transformers(
     Raises:
         SettingsError: it holds no such model, or transformers is not installed.
     """
+    refuse_code(folder, key)
+    processor = from_pretrained("AutoProcessor", folder, key, what)
+    weights = {"use_safetensors": True, "dtype": dtype, "output_loading_info": True}
+    network, loaded = from_pretrained(class_name, folder, key, what, **weights)
+    return network.eval(), processor, set(loaded["missing_keys"])
+
+
+def from_pretrained(class_name: str, place: Path | str, key: str, what: str, **options: Any) -> Any:
+    """What a class of transformers loads, without the network and without foreign code.
+
+    Args:
+        class_name: class of transformers.
+        place: a folder, or a name in the local cache of the hub.
+        key: YAML key of the place, for the error.
+        what: the model in words, for the error.
+        options: further options of `from_pretrained`.
+
+    Raises:
+        SettingsError: there is no such model, or transformers is not installed.
+    """
     require_transformers()
     import transformers
     from safetensors import SafetensorError
 
-    refuse_code(folder, key)
+    transformers.utils.logging.disable_progress_bar()
     safe = {"local_files_only": True, "trust_remote_code": False}
+    wrong = OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError
     try:
-        processor = transformers.AutoProcessor.from_pretrained(folder, **safe)
-        network, loaded = getattr(transformers, class_name).from_pretrained(
-            folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **safe
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise SettingsError(f"{key}: cannot load {what} from '{folder}' ({error})") from error
-    return network.eval(), processor, set(loaded["missing_keys"])
+        return getattr(transformers, class_name).from_pretrained(place, **safe, **options)
+    except wrong as error:
+        reason = " ".join(str(error).split())
+        raise SettingsError(f"{key}: cannot load {what} from '{place}' ({reason})") from error
 
 
 def _check_names(model_cfg: Mapping[str, Any], place: object) -> None:

@@ -111,10 +111,10 @@ def push(
                     log.warning("%s: other weights stay there: %s", repository, listed(stay))
                 return url, private
         except Exception as error:
-            told = reason(error)
-            if told.startswith("ValueError: "):  # of the card; the faults are further lines
-                told = shorten(str(error), 400)
-            raise SettingsError(f"push: {repository}: {told}") from error
+            why = reason(error)
+            if why.startswith("ValueError: "):  # of the card; the faults are further lines
+                why = shorten(str(error), 400)
+            raise SettingsError(f"push: {repository}: {why}") from error
     raise SettingsError(f"push: {repository} is public already: add --public, or name another one")
 
 
